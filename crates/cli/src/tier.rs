@@ -98,7 +98,7 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<ExitCode> {
                 slot_bytes: part("--slot", slot)?,
                 segment_bytes: part("--segment", segment)?,
             };
-            let name = disk.canonicalize().with_context(|| format!("--disk {}", disk.display()))?;
+            let name = sluice_tier::disk_name_of(disk).with_context(|| format!("--disk {}", disk.display()))?;
             let name = name.to_str().with_context(|| format!("--disk {}: expected a name in UTF-8", disk.display()))?;
             divide(ssd, &FileDevice::open(disk, true)?, name, geometry, *force)?;
             output::say(format_args!(

@@ -67,14 +67,43 @@ fn offset_order() -> PolicyConfig {
     aioli.expect("an algorithm and a parameter that the engine has")
 }
 
-/// Where the failure of an SSD before this disk is noted unless somebody says otherwise: beside the disk, by the name under which the
-/// tier was made; nowhere for block devices.
+/// Where the failure of an SSD before this disk is noted unless somebody says otherwise: beside the disk, where a link leads; nowhere
+/// for block devices.
 ///
 /// # Errors
 /// If the disk is not there.
 pub fn failure_mark_of(disk: &std::path::Path) -> std::io::Result<Option<PathBuf>> {
     let disk = disk.canonicalize()?;
     Ok(disk.is_file().then(|| PathBuf::from(format!("{}.tier-failed", disk.display()))))
+}
+
+/// Whether the file says that this log failed, and if it does how many bytes were lost with it.
+///
+/// # Errors
+/// If it is there and cannot be read: it may say so.
+pub(crate) fn marked(path: &std::path::Path, log_id: u64) -> Result<Option<u64>, OpenError> {
+    let text = match std::fs::read_to_string(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        text => text.map_err(|error| OpenError::Mark { path: path.to_owned(), error })?,
+    };
+    let id = format!("{log_id:016x}");
+    let mut lines = text.lines().map(str::split_whitespace).filter(|words| words.clone().any(|word| word == id));
+    let lost = |word: &str| word.strip_prefix("lost=")?.parse().ok();
+    // The first is of when it failed.
+    Ok(lines.next().map(|mut words| words.find_map(lost).unwrap_or(0)))
+}
+
+/// The name by which a tier knows its disk unless somebody says otherwise: absolute, and a link's own, as the name that
+/// `/dev/disk/by-id/` has for a disk stays when the system gives disks other names at its next start.
+///
+/// # Errors
+/// If the directory is not there.
+pub fn disk_name_of(disk: &std::path::Path) -> std::io::Result<PathBuf> {
+    let disk = std::path::absolute(disk)?;
+    match (disk.parent(), disk.file_name()) {
+        (Some(directory), Some(name)) => Ok(directory.canonicalize()?.join(name)),
+        _ => Ok(disk),
+    }
 }
 
 impl Default for Config {
@@ -157,6 +186,24 @@ pub enum OpenError {
     /// The SSD failed before and holds what is out of date.
     #[error("{0}: this SSD failed while in use, and the disk has newer data than it holds; make the tier anew")]
     Failed(String),
+    /// The same, and some of what only it had could not be read.
+    #[error(
+        "{device}: this SSD failed while in use, and {bytes} bytes that only it had could not be read; the disk has older data there"
+    )]
+    Lost {
+        /// Which device.
+        device: String,
+        /// How many.
+        bytes: u64,
+    },
+    /// Nobody can tell whether the SSD failed before.
+    #[error("{}: {error}; it may say that the SSD failed while in use, after which the disk has newer data than that holds", .path.display())]
+    Mark {
+        /// The failure mark.
+        path: std::path::PathBuf,
+        /// Why it cannot be read.
+        error: io::Error,
+    },
     /// Records that had been durable are missing or damaged.
     #[error(
         "{device}: records {first} to {last} of the log were durable and are damaged; `sluice tier check` tells more, with \

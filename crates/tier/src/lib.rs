@@ -34,7 +34,7 @@ pub mod slots;
 mod stats;
 mod tier;
 
-pub use config::{Config, Geometry, OpenError, failure_mark_of};
+pub use config::{Config, Geometry, OpenError, disk_name_of, failure_mark_of};
 pub use device::{DataDevice, Device, FileDevice};
 pub use locality::{Decision, Rule};
 pub use one_file::OneFile;

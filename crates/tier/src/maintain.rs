@@ -120,14 +120,15 @@ impl Tier {
     /// # Errors
     /// As of [`Tier::write_all_back`] and [`Tier::flush`].
     pub fn end(&self) -> io::Result<()> {
-        self.flush()?;
+        // Also if that tells of an earlier failure.
+        let flushed = self.flush();
         if self.config.unload && self.state.lock().health == Health::Well {
             self.write_all_back()?;
             if self.state.lock().map.is_empty() {
                 self.write_superblock(|superblock| superblock.usage = Use::Detached)?;
             }
         }
-        Ok(())
+        flushed
     }
 
     /// Writes everything back and takes the tier off the SSD, which then is empty.
@@ -427,7 +428,7 @@ impl Tier {
             superblock.tail_seq = seq;
         });
         if let Err(error) = changed {
-            self.ssd_failed("superblock", &error);
+            self.superblock_failed(&error);
             return Err(error);
         }
         let state = &mut *self.state.lock();
@@ -543,7 +544,7 @@ impl Tier {
             lost => Err(io::Error::other(format!("{lost} bytes there cannot be read"))),
         };
         let marked = match (&emptied, &self.config.failure_mark) {
-            (Err(_), Some(path)) => self.mark(path),
+            (Err(_), Some(path)) => self.mark(path, lost),
             _ => Ok(()),
         };
         let mut state = self.state.lock();
@@ -565,12 +566,14 @@ impl Tier {
         Ok(())
     }
 
-    fn mark(&self, path: &std::path::Path) -> io::Result<()> {
+    fn mark(&self, path: &std::path::Path, lost: u64) -> io::Result<()> {
         use std::io::Write;
         let mut file = std::fs::OpenOptions::new().create(true).append(true).open(path)?;
-        writeln!(file, "{:016x} {}", self.layout.log_id, self.ssd.describe())?;
+        writeln!(file, "{:016x} lost={lost} {}", self.layout.log_id, self.ssd.describe())?;
         file.sync_all()?;
-        Ok(())
+        // And its name.
+        let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        std::fs::File::open(directory.unwrap_or(std::path::Path::new(".")))?.sync_all()
     }
 }
 

@@ -7,7 +7,7 @@ use crate::crash::{Fault, Random, Recorder, Tape};
 use crate::format::{Entry, Kind, LOG_START, SECTOR};
 use crate::maintain::Work;
 use crate::map::{Extent, State};
-use crate::{Config, Device, FileDevice, Geometry, Health, OpenError, Rule, Runner, Tier, check};
+use crate::{Config, Device, FileDevice, Geometry, Health, OpenError, Rule, Runner, Tier, check, disk_name_of};
 
 const DISK: usize = 256 << 10;
 const SEGMENT: u32 = 16 << 10;
@@ -423,7 +423,33 @@ fn a_failure_mark_is_honoured_and_one_that_cannot_be_read_is_taken_for_one() {
     assert!(matches!(pair.try_open(&config), Err(OpenError::Failed(_))));
     // A directory.
     let unreadable = Config { failure_mark: Some(dir.path().to_owned()), ..config };
-    assert!(matches!(pair.try_open(&unreadable), Err(OpenError::Failed(_))));
+    assert!(matches!(pair.try_open(&unreadable), Err(OpenError::Mark { .. })));
+}
+
+/// The disk does not have everything then, which whoever gives the SSD back is to know.
+#[test]
+fn a_failure_mark_says_what_was_lost() {
+    let (pair, dir) = (Pair::new(), tempfile::tempdir().unwrap());
+    let config = Config { failure_mark: Some(dir.path().join("failed")), ..always() };
+    let tier = pair.try_open(&config).unwrap();
+    tier.write(&[1; 4096], 0, true).unwrap();
+    pair.flip(DATA + 5);
+    pair.ssd.fail(Fault { writes: 1, ..Fault::default() });
+    tier.write(&[2; 4096], 8192, true).unwrap();
+    assert_eq!((tier.status().health, tier.status().lost_bytes), (Health::PassThrough, 4096));
+    drop(tier);
+    pair.ssd.fail(Fault::default());
+    assert!(matches!(pair.try_open(&config), Err(OpenError::Lost { bytes: 4096, .. })));
+}
+
+#[test]
+fn a_disk_is_known_by_the_name_that_stays() {
+    let dir = tempfile::tempdir().unwrap();
+    let by_id = dir.path().canonicalize().unwrap().join("by-id");
+    std::os::unix::fs::symlink("/dev/null", &by_id).unwrap();
+    std::os::unix::fs::symlink(dir.path(), dir.path().join("link")).unwrap();
+    assert_eq!(disk_name_of(&dir.path().join("link/./by-id")).unwrap(), by_id);
+    assert!(disk_name_of(&dir.path().join("missing/disk")).is_err());
 }
 
 /// Writers make room themselves; nothing else does.

@@ -197,8 +197,12 @@ impl Tier {
                 found: told(name, disk.size()),
             });
         }
-        if config.failure_mark.as_ref().is_some_and(|path| marks(path, superblock.log_id)) {
-            return Err(OpenError::Failed(ssd.describe()));
+        if let Some(path) = &config.failure_mark {
+            match crate::config::marked(path, superblock.log_id)? {
+                None => {}
+                Some(0) => return Err(OpenError::Failed(ssd.describe())),
+                Some(bytes) => return Err(OpenError::Lost { device: ssd.describe(), bytes }),
+            }
         }
         let queue_bytes = u64::from(superblock.segments) * u64::from(superblock.segment_bytes);
         let decider =
@@ -506,8 +510,9 @@ impl Tier {
         let _one = self.disk_flush.lock();
         self.disk.flush().inspect_err(|error| {
             self.flush_failures.fetch_add(1, SeqCst);
-            let unflushed = self.disk_flushed.load(SeqCst) < self.disk_written.load(SeqCst);
-            if unflushed || self.state.lock().disk_users > 0 {
+            // The users first: one that ends in between has counted by then what it wrote.
+            let is_used = self.state.lock().disk_users > 0;
+            if is_used || self.disk_flushed.load(SeqCst) < self.disk_written.load(SeqCst) {
                 self.flush_losses.fetch_add(1, SeqCst);
             }
             self.disk_failed("flush", error);
@@ -720,10 +725,13 @@ impl Tier {
 
     fn change_disk(&self, range: &Range<u64>, kind: Kind, data: Option<&[u8]>) -> io::Result<()> {
         self.state.lock().slots.written(range.start, range.end - range.start);
-        let result = self.use_disk(range, |disk| write_to(disk, range, kind, data));
+        let result = self.use_disk(range, |disk| {
+            let written = write_to(disk, range, kind, data);
+            // Also after an error: a part may have been written. While this still counts as a user: a flush that fails is told to somebody.
+            self.disk_written.fetch_add(1, SeqCst);
+            written
+        });
         self.state.lock().slots.written(range.start, range.end - range.start);
-        // Also after an error: a part may have been written.
-        self.disk_written.fetch_add(1, SeqCst);
         result
     }
 
@@ -747,6 +755,12 @@ impl Tier {
         }
     }
 
+    pub(crate) fn superblock_failed(&self, error: &io::Error) {
+        if self.state.lock().health == Health::Well {
+            self.ssd_failed("superblock", error);
+        }
+    }
+
     /// Writes a superblock with what `change` changes, and makes it durable.
     pub(crate) fn write_superblock(&self, change: impl FnOnce(&mut Superblock)) -> io::Result<()> {
         let mut superblock = self.superblock.lock();
@@ -757,7 +771,8 @@ impl Tier {
         self.write_ssd(&next.encode(), next.place())?;
         {
             let _one = self.ssd_flush.lock();
-            self.ssd.flush()?;
+            // Before another flush can succeed.
+            self.ssd.flush().inspect_err(|error| self.superblock_failed(error))?;
         }
         // Only now: one of the two is always whole. The older one would bring back what has been given up since, were the
         // newer one damaged.
@@ -782,12 +797,4 @@ pub(crate) fn write_to(disk: &dyn Device, range: &Range<u64>, kind: Kind, data: 
 
 fn lost(offset: u64, len: u64) -> io::Error {
     io::Error::other(format!("{len} bytes at {offset} cannot be read from the SSD, which alone has them"))
-}
-
-/// The file says that this log failed. One that cannot be read may say so.
-fn marks(path: &std::path::Path, log_id: u64) -> bool {
-    match std::fs::read_to_string(path) {
-        Ok(text) => text.split_whitespace().any(|word| word == format!("{log_id:016x}")),
-        Err(error) => error.kind() != io::ErrorKind::NotFound,
-    }
 }

@@ -74,8 +74,12 @@ impl Plugin {
         };
         let ssd = Arc::new(FileDevice::open(ssd, true)?);
         let mut config = self.config.clone();
-        // As `sluice tier create` names it.
-        config.disk_name.get_or_insert(path.canonicalize()?.to_string_lossy().into_owned());
+        // As `sluice tier create` names it; earlier ones wrote where a link leads.
+        if config.disk_name.is_none() {
+            let (name, leads_to) = (sluice_tier::disk_name_of(path)?, path.canonicalize()?);
+            let is_old = sluice_tier::made_for(&*ssd).is_ok_and(|made_for| Path::new(&made_for) == leads_to);
+            config.disk_name = Some(if is_old { leads_to } else { name }.to_string_lossy().into_owned());
+        }
         config.failure_mark = match config.failure_mark.take() {
             Some(mark) => Some(mark),
             None => sluice_tier::failure_mark_of(path)?,

@@ -137,7 +137,7 @@ impl Section {
 /// goes with it.
 ///
 /// # Errors
-/// If a real disk would not have everything then; by `force` an SSD may be missing.
+/// If a real disk would not have everything then; by `force` an SSD may be missing, or have failed with what only it had.
 pub(super) fn take_off(disk: &Disk, plan: &state::Tier, force: bool) -> anyhow::Result<()> {
     let at = || format!("the tier on {}", plan.ssd.display());
     if !plan.ssd.exists() {
@@ -167,7 +167,16 @@ pub(super) fn take_off(disk: &Disk, plan: &state::Tier, force: bool) -> anyhow::
     let ssd = Arc::new(ssd);
     if !disk.emulated {
         // Also by force: what is in use now can be written back later.
-        write_back(&below, ssd.clone(), plan).with_context(at)?;
+        match write_back(&below, ssd.clone(), plan) {
+            Err(error) if error.downcast_ref::<OpenError>().is_some_and(is_told_once) => {
+                let what = format!("{}: {error:#}", at());
+                if !force {
+                    bail!("{what}; or remove the disk with --force");
+                }
+                output::tell(format_args!("{what}"));
+            }
+            other => other.with_context(at)?,
+        }
     }
     if plan.made {
         return fs::remove_file(&plan.ssd).with_context(at);
@@ -185,6 +194,11 @@ fn is_of(ssd: &FileDevice, below: &Path) -> Result<(), String> {
         Err(OpenError::NoTier(_)) => Err("it has no tier, and is not empty".to_owned()),
         Err(error) => Err(error.to_string()),
     }
+}
+
+/// What only the SSD had is gone, or may be: that is for somebody to know before it is removed.
+fn is_told_once(error: &OpenError) -> bool {
+    matches!(error, OpenError::Lost { .. } | OpenError::Mark { .. })
 }
 
 fn write_back(below: &Path, ssd: Arc<FileDevice>, plan: &state::Tier) -> anyhow::Result<()> {
@@ -281,6 +295,31 @@ mod tests {
             assert_eq!(fs::read(&real).unwrap()[4096..][..513], [&[9; 512][..], &[3]].concat());
             assert!(fs::read(&ssd).unwrap()[..tier::START].iter().all(|&byte| byte == 0));
         }
+    }
+
+    /// A mark that cannot be read may say that the SSD failed, and an SSD that did may have had what the disk has not.
+    #[test]
+    fn an_ssd_of_which_something_may_be_lost_is_kept_until_somebody_knows() {
+        let dir = tempfile::tempdir().unwrap();
+        let (ssd, real, mark) = (dir.path().join("ssd"), dir.path().join("disk"), dir.path().join("mark"));
+        fs::write(&real, vec![3; 1 << 20]).unwrap();
+        fs::write(&ssd, vec![0; BYTES]).unwrap();
+        let disk = Disk {
+            emulated: false,
+            disk: Some(real.clone()),
+            ..Disk::new("d", String::new(), 1 << 20, dir.path().join("d"))
+        };
+        let settings = vec!["rule=always".to_owned(), format!("failure-mark={}", mark.display())];
+        let plan = state::Tier { ssd: ssd.clone(), made: false, ready: true, size_bytes: BYTES as u64, settings };
+        make(&disk, &plan).unwrap();
+        // No file.
+        fs::create_dir(&mark).unwrap();
+        let before = fs::read(&ssd).unwrap();
+        let error = format!("{:#}", take_off(&disk, &plan, false).unwrap_err());
+        assert!(error.contains("--force") && error.contains("mark"), "{error}");
+        assert!(fs::read(&ssd).unwrap() == before);
+        take_off(&disk, &plan, true).unwrap();
+        assert!(fs::read(&ssd).unwrap()[..tier::START].iter().all(|&byte| byte == 0));
     }
 
     /// Its first 64K are zeros.
