@@ -5,8 +5,9 @@
 //! missing, and [`down`] ends what is there.
 
 use std::fs;
-use std::io::{BufRead as _, BufReader, Read as _, Seek as _, SeekFrom, Write as _};
+use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Seek as _, SeekFrom, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -79,6 +80,12 @@ impl Machine {
     #[must_use]
     pub fn log_file(&self, plan: &Plan) -> PathBuf {
         plan.directory.join(format!("{}.log", self.name))
+    }
+
+    /// Where it is noted which directory has its data, once it has.
+    #[must_use]
+    pub fn brick_note(&self, plan: &Plan) -> PathBuf {
+        plan.directory.join(format!("{}.brick", self.name))
     }
 
     fn pid_file(&self, plan: &Plan) -> PathBuf {
@@ -325,8 +332,7 @@ fn prepare(plan: &Plan, machine: &Machine) -> anyhow::Result<()> {
     match &machine.role {
         Role::Server { brick, .. } => {
             becomes_free(machine)?;
-            let data = brick.join("data");
-            fs::create_dir_all(&data).with_context(|| data.display().to_string())
+            take_brick(brick, &machine.brick_note(plan))
         }
         Role::Node { .. } | Role::Coordinator { .. } => becomes_free(machine),
         Role::Client { mount, .. } => {
@@ -340,6 +346,29 @@ fn prepare(plan: &Plan, machine: &Machine) -> anyhow::Result<()> {
             }
             fs::create_dir_all(mount).with_context(|| mount.display().to_string())
         }
+    }
+}
+
+/// Makes the directory that has the data of a server, once: where it was and is gone, the file system with it is not mounted, and data
+/// would be in two places.
+fn take_brick(brick: &Path, note: &Path) -> anyhow::Result<()> {
+    let data = brick.join("data");
+    let noted = match fs::read(note) {
+        Err(error) if error.kind() == ErrorKind::NotFound => None,
+        known => Some(known.with_context(|| note.display().to_string())?),
+    };
+    let is_noted = noted.as_deref() == Some(brick.as_os_str().as_bytes());
+    ensure!(
+        data.is_dir() || !is_noted,
+        "{} is gone, and has had data of this server: mount the file system with it first, or if the data is to be gone remove {}",
+        data.display(),
+        note.display()
+    );
+    fs::create_dir_all(&data).with_context(|| data.display().to_string())?;
+    if is_noted {
+        Ok(())
+    } else {
+        fs::write(note, brick.as_os_str().as_bytes()).with_context(|| note.display().to_string())
     }
 }
 
@@ -492,7 +521,21 @@ fn unmount(path: &Path, lazily: bool) -> anyhow::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::message;
+    use super::{message, take_brick};
+
+    #[test]
+    fn a_server_is_not_started_beside_its_data() {
+        let dir = tempfile::tempdir().unwrap();
+        let (brick, note) = (dir.path().join("brick"), dir.path().join("server-0.brick"));
+        (0..2).for_each(|_| take_brick(&brick, &note).unwrap());
+        // As if it was not mounted.
+        std::fs::rename(brick.join("data"), dir.path().join("data")).unwrap();
+        let error = take_brick(&brick, &note).unwrap_err().to_string();
+        assert!(error.contains("mount") && error.contains("server-0.brick") && !brick.join("data").exists(), "{error}");
+        take_brick(&dir.path().join("another"), &note).unwrap();
+        std::fs::remove_file(&note).unwrap();
+        take_brick(&brick, &note).unwrap();
+    }
 
     #[test]
     fn what_a_log_says_is_found_behind_time_place_and_number() {

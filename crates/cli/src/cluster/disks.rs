@@ -38,10 +38,10 @@ pub(super) fn create(config: &Config, plan: &Plan) -> anyhow::Result<()> {
     let Some(emulate) = &config.servers.emulate else { return Ok(()) };
     let there = ready()?;
     let bricks = plan.machines.iter().filter_map(|machine| match &machine.role {
-        Role::Server { brick, .. } => Some(brick),
+        Role::Server { brick, .. } => Some((machine, brick)),
         _ => None,
     });
-    for (n, brick) in bricks.enumerate() {
+    for (n, (machine, brick)) in bricks.enumerate() {
         let name = name(config, n);
         match there.iter().find(|(known, _)| *known == name) {
             // Else data would be written beside it.
@@ -88,6 +88,8 @@ pub(super) fn create(config: &Config, plan: &Plan) -> anyhow::Result<()> {
             words.extend(["--tier-size", size]);
         }
         words.extend(emulate.tier_set.iter().flat_map(|text| ["--tier-set", text]));
+        // What is made is empty.
+        _ = std::fs::remove_file(machine.brick_note(plan));
         sluice(&words)?;
         let with = emulate.tier.as_ref().map_or_else(String::new, |tier| format!(" with a tier in {}", tier.display()));
         output::say(format_args!("{name:<12} emulated {}{with} on {brick}", emulate.model));
