@@ -10,7 +10,7 @@ use crate::group::{DATA, FileKey, Group, Kind, Outcome};
 use crate::memory::Memory;
 use crate::mode::Cycle;
 use crate::plan::{COLLECTED_WRITE, Piece, Range, in_flight, overlay, write_requests};
-use crate::process::{Answer, Process, file_of};
+use crate::process::{Answer, File, Process, file_of, identity, status};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -32,6 +32,13 @@ impl Log {
     /// Whether `ranges` may have bytes that were collected.
     pub(crate) fn touches(&self, key: FileKey, ranges: &[Range]) -> bool {
         self.file.is_some_and(|(_, mine)| mine == key) && ranges.iter().any(|range| range.overlaps(&self.bounds))
+    }
+
+    /// Whether what was collected makes the file longer, and `ranges` reach beyond what it has: there are zeros then.
+    pub(crate) fn lengthens(&self, file: &File, ranges: &[Range]) -> bool {
+        let is_beyond = |size: u64| self.bounds.end() > size && ranges.iter().any(|range| range.end() > size);
+        let size = || status(&file.descriptor).map(|status| identity(&status).size);
+        self.is_of(file.key) && size().is_none_or(is_beyond)
     }
 
     fn is_of(&self, key: FileKey) -> bool {
@@ -196,6 +203,8 @@ impl Process {
                 file.error = Some(error);
             }
         }
+        // Also what it has read of this file through another handle.
+        self.news = true;
     }
 }
 

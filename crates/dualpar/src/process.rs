@@ -372,8 +372,7 @@ impl Process {
             return self.ghost_read(index, ranges);
         }
         let Some(Some(file)) = self.files.get(index) else { return Answer::Pass };
-        let key = file.key;
-        if self.log.touches(key, ranges) {
+        if self.log.touches(file.key, ranges) || self.log.lengthens(file, ranges) {
             self.flush_own();
         }
         self.look(index);

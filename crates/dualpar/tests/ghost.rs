@@ -349,14 +349,20 @@ fn a_process_reads_what_it_has_written_and_others_see_it_before_messages() {
     assert_eq!(&whole, b"abcdEFgh");
     assert_eq!(write(&mut process, 8, &mut b"ij".to_vec()), Answer::Served);
     let mut room = [0; 2];
-    let memory = [Range::new(room.as_mut_ptr() as u64, 2)];
-    // SAFETY: the memory of `room`, for this call.
-    assert_eq!(process.read(index, &[Range::new(8, 2)], unsafe { Memory::new(&memory) }), Answer::Pass);
-    assert_eq!(len(), 10);
+    let mut read = |process: &mut Process, at: u64| {
+        let memory = [Range::new(room.as_mut_ptr() as u64, 2)];
+        // SAFETY: the memory of `room`, for this call.
+        process.read(index, &[Range::new(at, 2)], unsafe { Memory::new(&memory) })
+    };
+    assert_eq!((read(&mut process, 8), len()), (Answer::Pass, 10));
+    // Where the file will be longer there are zeros.
+    assert_eq!(write(&mut process, 30, &mut b"xyz".to_vec()), Answer::Served);
+    assert_eq!((read(&mut process, 0), len()), (Answer::Pass, 10));
+    assert_eq!((read(&mut process, 20), len()), (Answer::Pass, 33));
     assert_eq!(write(&mut process, 20, &mut [0; 1 << 19]), Answer::Pass);
     assert_eq!(write(&mut process, 10, &mut b"k".to_vec()), Answer::Served);
     let (result, did) = process.close(index);
-    assert_eq!((result, len(), did.collected, did.written), (Ok(()), 11, 4, 3));
+    assert_eq!((result, len(), did.collected, did.written), (Ok(()), 33, 5, 4));
 }
 
 fn a_collected_write_that_fails_is_told_when_the_file_is_closed() {
