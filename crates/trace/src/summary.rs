@@ -31,7 +31,7 @@ impl Counts {
         self.len_min = if self.requests == 0 { len } else { self.len_min.min(len) };
         self.len_max = self.len_max.max(len);
         self.requests += 1;
-        self.bytes += u64::from(len);
+        self.bytes = self.bytes.saturating_add(len.into());
     }
 }
 

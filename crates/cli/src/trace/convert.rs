@@ -129,6 +129,8 @@ pub(super) fn merge(args: &MergeArgs) -> anyhow::Result<ExitCode> {
         processes: args.each == Apart::Processes || metas.iter().any(|meta| meta.processes),
         job: jobs.join(", "),
         untimed: metas.iter().any(|meta| meta.untimed),
+        // Ties in time go to the first: pieces of a request stay together.
+        pieces: metas.iter().all(|meta| meta.pieces),
         source: metas.iter().map(|meta| meta.source.as_str()).collect::<Vec<_>>().join(", "),
         ..Meta::default()
     };

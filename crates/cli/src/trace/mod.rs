@@ -179,12 +179,8 @@ impl Output {
 
     /// It is whole.
     fn keep(self) -> anyhow::Result<()> {
-        use std::os::unix::fs::PermissionsExt;
         let Output::File(file, path) = self else { return Ok(()) };
-        let shown = path.display().to_string();
-        // Temporary files are for their owner alone.
-        file.as_file().set_permissions(std::fs::Permissions::from_mode(0o644)).with_context(|| shown.clone())?;
-        file.persist(&path).with_context(|| shown)?;
+        file.persist(&path).with_context(|| path.display().to_string())?;
         Ok(())
     }
 }
@@ -195,7 +191,9 @@ fn temporary(path: &Path) -> anyhow::Result<NamedTempFile> {
         return tempfile::NamedTempFile::new().context("a temporary file");
     }
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let file = tempfile::Builder::new().prefix(".sluice-").tempfile_in(dir);
+    // Else temporary files are for their owner alone. The umask is taken off.
+    let mode: std::fs::Permissions = std::os::unix::fs::PermissionsExt::from_mode(0o666);
+    let file = tempfile::Builder::new().prefix(".sluice-").permissions(mode).tempfile_in(dir);
     file.with_context(|| format!("{} cannot be written", path.display()))
 }
 

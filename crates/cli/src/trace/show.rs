@@ -194,10 +194,14 @@ fn describe(text: &mut String, looked: &Looked, pattern: &Pattern) -> std::fmt::
 /// What arrived over time, as a line of blocks.
 fn course(text: &mut String, summary: &Summary) -> std::fmt::Result {
     const BLOCKS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
-    let bytes: Vec<u64> =
-        summary.course.chunks(2).map(|pair| pair.iter().map(|p| p.read_bytes + p.write_bytes).sum()).collect();
+    let bytes: Vec<u64> = summary
+        .course
+        .chunks(2)
+        .map(|pair| pair.iter().fold(0, |sum: u64, p| sum.saturating_add(p.read_bytes).saturating_add(p.write_bytes)))
+        .collect();
     let most = bytes.iter().copied().max().unwrap_or_default().max(1);
-    let line: String = bytes.iter().map(|&bytes| BLOCKS[(bytes * 8).div_ceil(most).min(8) as usize]).collect();
+    let line: String =
+        bytes.iter().map(|&bytes| BLOCKS[(u128::from(bytes) * 8).div_ceil(most.into()).min(8) as usize]).collect();
     let each = 2.0 * summary.point_seconds;
     let (rate, each) = (show_rate(most as f64 / each.max(1e-9)), show_time(each * 1e9));
     writeln!(text, "over time  |{line}| up to {rate}, {each} a column")

@@ -35,6 +35,11 @@ enum Kind {
     LongSeek,
     Size,
     Truncate,
+    /// Names are removed; or they, or the size of what has one, become others.
+    Remove,
+    Change,
+    /// A size becomes another one, maybe.
+    Allocate,
     /// At the descriptor's position.
     Move(Op),
     /// At an offset, the fourth argument; -1 stands for the position.
@@ -60,6 +65,9 @@ fn kind(name: &[u8]) -> Option<Kind> {
         b"_llseek" => Kind::LongSeek,
         b"fstat" | b"fstat64" | b"newfstatat" | b"fstatat64" | b"statx" => Kind::Size,
         b"ftruncate" | b"ftruncate64" => Kind::Truncate,
+        b"unlink" | b"unlinkat" => Kind::Remove,
+        b"rename" | b"renameat" | b"renameat2" | b"truncate" | b"truncate64" => Kind::Change,
+        b"fallocate" => Kind::Allocate,
         b"read" | b"readv" => Kind::Move(Op::Read),
         b"write" | b"writev" => Kind::Move(Op::Write),
         b"pread64" | b"pread" | b"preadv" | b"preadv2" => Kind::MoveAt(Op::Read),
@@ -236,10 +244,12 @@ impl<R: BufRead, W: Write> Import<R, W> {
             }
             Kind::Size => self.files.size(&call),
             Kind::Truncate => self.files.truncate(&call),
+            Kind::Allocate => self.files.allocates(&call),
+            Kind::Remove | Kind::Change => self.files.changes(&call, kind == Kind::Remove),
             Kind::Clone => self.files.cloned(pid, u32::try_from(returned).unwrap_or(0), Call::shares(text)),
             Kind::Exec => self.files.executes(pid),
             Kind::Submit => return self.submitted(pid, time, &call, returned),
-            Kind::Untold => self.imported.left_out += returned,
+            Kind::Untold => self.imported.left_out = self.imported.left_out.saturating_add(returned),
             Kind::Move(op) => {
                 // Where there are several buffers, the number of them.
                 let buffers = call.arguments.get(1).is_some_and(|text| text.starts_with(b"["));
@@ -312,7 +322,7 @@ impl<R: BufRead, W: Write> Import<R, W> {
                 _ => self.imported.left_out += 1,
             }
         }
-        self.imported.left_out += count.saturating_sub(seen);
+        self.imported.left_out = self.imported.left_out.saturating_add(count.saturating_sub(seen));
         Ok(())
     }
 

@@ -243,7 +243,7 @@ impl Replay<'_> {
         done.latency.record(begin.elapsed().as_nanos() as u64);
         done.report.requests += 1;
         match entry.op {
-            Op::Read => done.report.read_bytes += u64::from(entry.len),
+            Op::Read => done.report.read_bytes += got as u64,
             Op::Write => done.report.write_bytes += u64::from(entry.len),
         }
         if entry.op == Op::Read {

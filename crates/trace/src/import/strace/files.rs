@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use sluice_core::Op;
 
-use super::line::Call;
+use super::line::{Call, unescaped};
 
 /// An open file, which descriptors share.
 struct Open {
@@ -32,7 +32,7 @@ pub(super) enum Known {
 #[derive(Default)]
 pub(super) struct Files {
     tables: HashMap<u32, Table>,
-    sizes: HashMap<Vec<u8>, u64>,
+    sizes: Sizes,
     /// Processes that are making another one, and whether it shares their descriptors; the last one last.
     cloning: Vec<(u32, bool)>,
     /// Children of which the log has not told the number yet; and those of them that have ended.
@@ -124,7 +124,7 @@ impl Files {
             || has("O_TRUNC")
             || call.arguments.len() == 2 && !(has("O_RDONLY") || has("O_WRONLY") || has("O_RDWR"))
         {
-            self.sizes.insert(path.clone(), 0);
+            self.sizes.set(&path, 0);
         }
         let open = Open { path: path.into(), position: Cell::new(Some(0)), appends: has("O_APPEND") };
         self.set(pid, fd, Some(Rc::new(open)));
@@ -164,7 +164,7 @@ impl Files {
         });
         open.position.set(Some(at));
         if call.has(2, "SEEK_END") && call.number(1) == Some(0) {
-            self.sizes.insert(path, at);
+            self.sizes.set(&path, at);
         }
     }
 
@@ -173,13 +173,39 @@ impl Files {
         // Beside a directory's descriptor there is a name.
         let of_descriptor = call.arguments.get(1).is_some_and(|text| *text == b"\"\"" || text.starts_with(b"{"));
         if let (Some(size), true, Some((_, Some(path)))) = (size, of_descriptor, call.descriptor(0)) {
-            self.sizes.insert(path, size);
+            self.sizes.set(&path, size);
         }
     }
 
     pub(super) fn truncate(&mut self, call: &Call<'_>) {
         if let (Some((_, Some(path))), Some(size)) = (call.descriptor(0), call.number(1)) {
-            self.sizes.insert(path, size);
+            self.sizes.set(&path, size);
+        }
+    }
+
+    pub(super) fn allocates(&mut self, call: &Call<'_>) {
+        let Some((_, Some(path))) = call.descriptor(0) else { return };
+        let end = call.number(2).zip(call.number(3)).and_then(|(at, bytes)| at.checked_add(bytes));
+        match (call.has(1, "FALLOC_FL_KEEP_SIZE"), call.number(1), end) {
+            (true, ..) => {}
+            (false, Some(0), Some(end)) => {
+                if let Some(size) = self.sizes.get_mut(&path) {
+                    *size = end.max(*size);
+                }
+            }
+            _ => self.sizes.forget(&path),
+        }
+    }
+
+    /// Names come to stand for other files, or for none (`removes`), or a size changes in a way that the log does not tell.
+    pub(super) fn changes(&mut self, call: &Call<'_>, removes: bool) {
+        let name = |text: &&[u8]| unescaped(text.strip_prefix(b"\"")?.strip_suffix(b"\"")?);
+        let names: Vec<Vec<u8>> = call.arguments.iter().filter_map(name).collect();
+        let known: Vec<bool> = names.iter().map(|name| self.sizes.forget_named(last(name))).collect();
+        // What is no file of those that are known may be a directory of them, or a link to one; but not what a file is renamed to.
+        let matters = if call.has(4, "RENAME_EXCHANGE") { known.len() } else { 1 };
+        if !removes && known.iter().take(matters).any(|is_known| !is_known) {
+            self.sizes = Sizes::default();
         }
     }
 
@@ -208,6 +234,34 @@ impl Files {
         }
         offset.map_or(Known::Nowhere, Known::At)
     }
+}
+
+/// The sizes of files where they are known, by their last name and by their whole path: names in calls are relative to anything.
+#[derive(Default)]
+struct Sizes(HashMap<Vec<u8>, HashMap<Vec<u8>, u64>>);
+
+impl Sizes {
+    fn set(&mut self, path: &[u8], size: u64) {
+        self.0.entry(last(path).to_vec()).or_default().insert(path.to_vec(), size);
+    }
+
+    fn get_mut(&mut self, path: &[u8]) -> Option<&mut u64> {
+        self.0.get_mut(last(path))?.get_mut(path)
+    }
+
+    fn forget(&mut self, path: &[u8]) {
+        self.0.get_mut(last(path)).map(|files| files.remove(path));
+    }
+
+    /// Whether there was one.
+    fn forget_named(&mut self, name: &[u8]) -> bool {
+        self.0.remove(name).is_some()
+    }
+}
+
+/// The last name of a path.
+fn last(path: &[u8]) -> &[u8] {
+    path.rsplit(|byte| *byte == b'/').next().unwrap_or(path)
 }
 
 /// Whether the rest of a path behind that of a directory is one of a file in it.

@@ -62,11 +62,21 @@ fn event(text: &[u8]) -> Option<Event<'_>> {
     if text.ends_with(b"<detached ...>") {
         return Some(Event::Ended);
     }
-    Some(match text.strip_suffix(b"<unfinished ...>") {
+    // Of a thread that becomes its process: what it had begun ends where that goes on.
+    let changed = text.strip_suffix(b" ...>").and_then(|text| {
+        let at = text.windows(PID_CHANGED.len()).rposition(|window| window == PID_CHANGED)?;
+        number::<u32>(&text[at + PID_CHANGED.len()..]).map(|_| &text[..at])
+    });
+    Some(match text.strip_suffix(b"<unfinished ...>").or(changed) {
         Some(text) => Event::Call { name, text: text.trim_ascii_end(), unfinished: true },
         None => Event::Call { name, text, unfinished: false },
     })
 }
+
+/// Before the number of the process that a thread has become.
+const PID_CHANGED: &[u8] = b"<pid changed to ";
+/// What a call returned that had ended when strace asked.
+const UNAVAILABLE: &[u8] = b"<unavailable>";
 
 /// Names of calls; strace writes `???` for one that it does not know.
 fn is_name(name: &[u8]) -> bool {
@@ -121,7 +131,7 @@ impl<'a> Call<'a> {
         if !(rest.is_empty() || rest.starts_with(b" ") || rest.starts_with(b"(")) {
             return None;
         }
-        if let Some(at) = rest.iter().rposition(|&byte| byte == b'<') {
+        if let Some(at) = rest.iter().rposition(|&byte| byte == b'<').filter(|at| rest[*at..] != *UNAVAILABLE) {
             let took = rest[at + 1..].strip_suffix(b">")?;
             took.iter().all(|&byte| byte.is_ascii_digit() || byte == b'.').then_some(())?;
         }

@@ -102,6 +102,54 @@ fn appending_goes_where_the_file_ends_if_that_is_known() {
 }
 
 #[test]
+fn names_that_come_to_stand_for_other_files_tell_no_size() {
+    let write = r#"write(3</d/a>, "xyz", 3) = 3"#;
+    let open = |flags: &str| format!(r#"openat(AT_FDCWD</d>, "a", O_WRONLY|O_CREAT|O_APPEND{flags}, 0644) = 3</d/a>"#);
+    let (new, again) = (open("|O_TRUNC"), open(""));
+    let appended = |call: &str| import(of_one(&[&new, write, call, &again, write]).as_bytes()).unwrap().1.len();
+    assert_eq!(appended("close(3</d/a>) = 0"), 2);
+    for call in [
+        r#"unlink("a") = 0"#,
+        r#"unlinkat(5</d>, "a", 0) = 0"#,
+        r#"rename("/d/a", "/d/b") = 0"#,
+        r#"renameat(AT_FDCWD</d>, "b", 5</d>, "a") = 0"#,
+        r#"rename("/d", "/e") = 0"#,
+        r#"truncate("/d/a", 0) = 0"#,
+        "fallocate(3</d/a>, FALLOC_FL_COLLAPSE_RANGE, 0, 4096) = 0",
+        r#"renameat2(AT_FDCWD</d>, "a", AT_FDCWD</d>, "b", RENAME_EXCHANGE) = 0"#,
+    ] {
+        assert_eq!(appended(call), 1, "{call}");
+    }
+    for call in [
+        r#"unlink("other") = 0"#,
+        "fallocate(3</d/a>, 0, 0, 4096) = 0",
+        "fallocate(3</d/a>, FALLOC_FL_KEEP_SIZE, 0, 4096) = 0",
+    ] {
+        assert_eq!(appended(call), 2, "{call}");
+    }
+    // Of other files nothing is forgotten where a file is renamed.
+    let temporary = r#"openat(AT_FDCWD</d>, "t", O_WRONLY|O_CREAT|O_TRUNC, 0644) = 4</d/t>"#;
+    let calls = [&*new, write, temporary, r#"rename("t", "u") = 0"#, &*again, write];
+    assert_eq!(import(of_one(&calls).as_bytes()).unwrap().1.len(), 2);
+    assert_eq!(appended(r#"unlink("a") = -1 ENOENT (No such file or directory)"#), 2);
+}
+
+#[test]
+fn calls_that_ended_unseen_or_as_another_process_are_read() {
+    let open = r#"openat(AT_FDCWD</>, "a", O_RDWR|O_CREAT|O_TRUNC, 0644) = 3</a> <0.1>"#;
+    let read = r#"read(3</a>, "x"..., 100) = 60 <0.1>"#;
+    assert_eq!(
+        places(&[open, "read(3</a>,  <unfinished ...>", "<... read resumed>) = ? <unavailable>", read]),
+        [(R, 0, 60)]
+    );
+    let exec = r#"2 1700000000.000001 execve("/bin/x", ["x"], 0x7f /* 9 vars */ <pid changed to 1 ...>"#;
+    let log = format!(
+        "1 1700000000.000000 {open}\n{exec}\n1 1700000000.000002 +++ superseded by execve in pid 2 +++\n1 1700000000.000003 <... execve resumed>) = 0\n1 1700000000.000004 {read}\n"
+    );
+    assert!(import(log.as_bytes()).is_ok());
+}
+
+#[test]
 fn what_is_not_known_is_left_out_and_told() {
     for calls in [
         &[r#"read(0</there/before>, "x", 1) = 1"#][..],
@@ -269,7 +317,10 @@ proptest! {
     fn any_bytes_are_answered(bytes in prop::collection::vec(any::<u8>(), 0..300), text in "[a-z0-9<>()\\[\\]{}\"\\\\.,= \n]{0,300}") {
         let _ = import(&bytes);
         let _ = import(text.as_bytes());
-        for call in ["io_submit", "read", "pread64", "openat", "lseek", "copy_file_range", "clone3", "fstat", "fcntl"] {
+        for call in [
+            "io_submit", "read", "pread64", "openat", "lseek", "copy_file_range", "clone3", "fstat", "fcntl", "rename", "unlink",
+            "truncate", "fallocate", "execve",
+        ] {
             let _ = import(format!("1 1700000000.5 {call}(3</a>, {text}\n").as_bytes());
             let _ = import(&[format!("1 1700000000.5 {call}(").as_bytes(), &bytes, b"\n"].concat());
         }
