@@ -64,10 +64,14 @@ impl FileNames {
     /// Takes back a call of [`FileNames::watch`].
     pub fn unwatch(&self) {
         if self.users.fetch_sub(1, Ordering::SeqCst) == 1 {
-            self.noted.iter().for_each(|place| place.store(0, Ordering::Relaxed));
-            self.paths.lock().clear();
+            self.forget(&mut self.paths.lock());
             self.changes.fetch_add(1, Ordering::Release);
         }
+    }
+
+    fn forget(&self, paths: &mut HashMap<u64, Arc<[u8]>>) {
+        paths.clear();
+        self.noted.iter().for_each(|place| place.store(0, Ordering::Release));
     }
 
     pub(crate) fn on(&self) -> bool {
@@ -88,15 +92,19 @@ impl FileNames {
 
     /// Notes the path of file `id`, which may be another one than before.
     pub(crate) fn renew(&self, id: u64, path: impl FnOnce() -> Option<Vec<u8>>) {
-        if let Some(path) = path() {
-            let mut paths = self.paths.lock();
-            if paths.get(&id).is_none_or(|known| **known != *path) {
-                if paths.len() >= PATHS_MAX {
-                    paths.clear();
-                }
-                if paths.insert(id, path.into()).is_some() {
-                    self.changes.fetch_add(1, Ordering::Release);
-                }
+        let path = path();
+        // To the end: who empties it empties what was noted, too.
+        let mut paths = self.paths.lock();
+        if let Some(path) = path
+            && paths.get(&id).is_none_or(|known| **known != *path)
+        {
+            // All are asked for anew, also those of which nobody can tell then whether they are others.
+            let is_full = paths.len() >= PATHS_MAX;
+            if is_full {
+                self.forget(&mut paths);
+            }
+            if paths.insert(id, path.into()).is_some() || is_full {
+                self.changes.fetch_add(1, Ordering::Release);
             }
         }
         self.place(id).store(id.wrapping_add(1), Ordering::Release);
@@ -132,5 +140,18 @@ mod tests {
         assert_eq!(names.changes(), before + 1);
         names.unwatch();
         assert!(names.get(FileId(28)).is_none() && !names.on());
+    }
+
+    #[test]
+    fn when_there_are_too_many_all_are_asked_for_anew() {
+        let names = FileNames::new(1);
+        names.watch();
+        let path = |id: u64| Some(id.to_string().into_bytes());
+        (0..PATHS_MAX as u64).for_each(|id| names.note(id, || path(id)));
+        let (open, before) = (PATHS_MAX as u64 - 1, names.changes());
+        names.note(PATHS_MAX as u64, || path(1));
+        assert_eq!((names.get(FileId(open)), names.changes()), (None, before + 1));
+        names.note(open, || path(open));
+        assert!(names.get(FileId(open)).is_some(), "it is open still");
     }
 }

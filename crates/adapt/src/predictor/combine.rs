@@ -19,8 +19,8 @@ use super::stride::{Distances, Groups, RUNS, Seen};
 pub const RUNS_MAX: u32 = 64;
 /// Groups of agreeing occurrences of one request that are open at a time.
 const OPEN_MAX: usize = 16;
-/// Most entries: predictions are numbered with 32 bits.
-const ENTRIES_MAX: usize = u32::MAX as usize / 2;
+/// Most entries, pieces counted one by one: 2 GiB while they are combined, which a mount does in its own process.
+const ENTRIES_MAX: usize = 1 << 26;
 
 /// Traces cannot be combined.
 #[derive(Debug, thiserror::Error)]
@@ -33,7 +33,7 @@ pub enum CombineError {
     #[error("at most {RUNS_MAX} runs can be combined: leave the oldest out")]
     TooManyRuns,
     /// More entries than fit.
-    #[error("more than 2^31 entries in all: leave some traces out")]
+    #[error("more than 2^26 entries (67 million) in all: leave some traces out")]
     TooManyEntries,
 }
 

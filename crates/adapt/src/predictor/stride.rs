@@ -109,7 +109,7 @@ impl Distances {
                 continue;
             }
             times.sort_unstable();
-            let mean = times.iter().sum::<i64>() as f64 / times.len() as f64;
+            let mean = times.iter().map(|time| *time as f64).sum::<f64>() / times.len() as f64;
             let regular = times[times.len() / 50] as f64 / mean;
             if least.is_none() && regular >= IRREGULAR || regular >= REGULAR && before < IRREGULAR {
                 return Some(distance);

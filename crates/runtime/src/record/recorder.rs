@@ -206,13 +206,17 @@ impl Files {
             self.forget();
         }
         let path = self.names.as_ref().and_then(|names| names.get(file));
+        let is_known = path.is_some() || self.names.is_none();
         let number = match path.map(|path| writer.file(&path)) {
             // One that is too long for a trace must not be the end of everybody's recording.
             None | Some(Err(Error::TooManyPaths(_))) => writer.file(format!("file {}", file.0).as_bytes())?,
             Some(number) => number?,
         };
-        self.numbers.insert(file, number);
-        self.latest = Some((file, number));
+        // One whose path is to be asked for anew has it soon.
+        if is_known {
+            self.numbers.insert(file, number);
+            self.latest = Some((file, number));
+        }
         Ok(number)
     }
 }
