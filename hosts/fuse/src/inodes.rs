@@ -192,7 +192,11 @@ impl Inodes {
 
     /// Keeps a forgotten object for a while. Not for one without a name: it would keep its space.
     pub(crate) fn keep(&self, inode: Arc<Inode>) {
-        let out = self.forgotten.lock().push(inode, FORGOTTEN_MAX);
+        let shard = self.shard(inode.ino).lock();
+        // Looked up again meanwhile, when nobody had it: there is another one.
+        let is_known = shard.contains_key(&inode.ino.0);
+        let out = if is_known { vec![inode] } else { self.forgotten.lock().push(inode, FORGOTTEN_MAX) };
+        drop(shard);
         drop(out); // closes descriptors: not under the lock
     }
 
@@ -296,6 +300,24 @@ mod tests {
         let start = |_| Inodes::new(Arc::new(Top)).generations.into_inner();
         let starts: std::collections::HashSet<u32> = (0..32).map(start).collect();
         assert!(starts.len() > 30, "two of them at the same time: {starts:?}");
+    }
+
+    #[test]
+    fn what_was_looked_up_again_while_it_was_forgotten_is_not_kept_twice() {
+        struct Numbered(u64);
+        impl sluice_storage::Node for Numbered {
+            fn id(&self) -> u64 {
+                self.0
+            }
+        }
+        let inodes = Inodes::new(Arc::new(Numbered(7)));
+        let known = inodes.looked_up(Arc::new(Numbered(9)));
+        let forgotten = inodes.forget(known.ino, 1).expect("looked up once");
+        let again = inodes.looked_up(Arc::new(Numbered(9)));
+        inodes.keep(forgotten);
+        assert!(inodes.forgotten.lock().by_number.is_empty());
+        inodes.keep(inodes.forget(again.ino, 1).expect("looked up once"));
+        assert_eq!(inodes.forgotten.lock().by_number.len(), 1);
     }
 
     #[test]
