@@ -270,6 +270,29 @@ fn what_has_waited_for_max_wait_and_a_window_goes_whatever_is_open() {
     assert_eq!(engine.gate().unwrap().overdue, 1);
 }
 
+/// The bound, or the window, is another one than when the request was held.
+#[test]
+fn what_is_held_is_bounded_by_what_is_in_force() {
+    let long = GatePlan { slices: vec![slice(&[1], 1_000 * MS), slice(&[], MS)], ..plan() };
+    let held = |max_wait_ns: u64| {
+        let mut engine = engine("to", max_wait_ns);
+        engine.set_gate(Time::ZERO, Some(long.clone())).unwrap();
+        engine.submit(Time(5), request(2, 0, Op::Read)).unwrap();
+        assert_eq!(out(&mut engine, Time(7)), []);
+        engine
+    };
+    let mut bounded = held(0);
+    let limits = EngineConfig { max_wait_ns: 20 * MS, ..bounded.config().clone() };
+    bounded.set_limits(&limits).unwrap();
+    assert_eq!(out(&mut bounded, Time(1_021 * MS + 4)), []);
+    assert_eq!(out(&mut bounded, Time(1_021 * MS + 5)), [0]);
+    let mut shorter = held(20 * MS);
+    let short = GatePlan { slices: vec![slice(&[1], 100 * MS), slice(&[], MS)], ..plan() };
+    shorter.set_gate(Time(MS), Some(short)).unwrap();
+    assert_eq!(out(&mut shorter, Time(121 * MS + 4)), [], "its own slice was over");
+    assert_eq!(out(&mut shorter, Time(121 * MS + 5)), [0]);
+}
+
 #[test]
 fn what_keeps_back_a_request_of_the_open_object_goes() {
     let mut engine = engine("to", 0);

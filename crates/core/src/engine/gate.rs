@@ -139,7 +139,7 @@ impl Engine {
             gate.plan = Some(plan);
             // Where the slices have moved, another one may be running.
             gate.until = now;
-            return;
+            return self.reckon_overdue_anew();
         }
         let held = self.take_back_all(now);
         let Some(gate) = &mut self.gate else { return };
@@ -246,6 +246,11 @@ impl Engine {
     fn overdue_after(&self) -> Option<u64> {
         let window_ns = self.gate.as_ref()?.plan.as_ref()?.window_ns();
         (self.config.max_wait_ns != 0).then(|| self.config.max_wait_ns.saturating_add(window_ns))
+    }
+
+    /// Requests may be held for another time from now on: which is due is looked for at the next dispatch.
+    pub(super) fn reckon_overdue_anew(&mut self) {
+        self.gate.iter_mut().for_each(|gate| gate.overdue_from = Time::ZERO);
     }
 
     /// Another object has the device.

@@ -414,6 +414,7 @@ impl Engine {
             (streams, anticipation) => *streams = anticipation.map(|a| Box::new(Streams::new(a, new.capacity))),
         }
         self.config = new;
+        self.reckon_overdue_anew();
         Ok(())
     }
 
