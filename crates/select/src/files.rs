@@ -177,8 +177,8 @@ pub(crate) fn aside(path: &Path, error: &anyhow::Error) -> Place {
     place
 }
 
-/// A log of decisions: JSON lines. The file is made when there is something to tell but the beginning: mounts at which nothing is
-/// ever decided leave none.
+/// A log of decisions: JSON lines. The file is made when there is something to tell but the beginning: mounts whose engines never
+/// see a request leave none.
 pub(crate) struct Log {
     path: PathBuf,
     file: Option<File>,

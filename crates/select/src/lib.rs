@@ -158,7 +158,8 @@ impl Selection {
             selector,
             host,
             paused: false,
-            seen: vec![Time::ZERO; ground.engines()],
+            // Those that closed before are nobody's.
+            seen: (0..ground.engines()).map(|at| ground.window(at).map_or(Time::ZERO, |last| last.end)).collect(),
             passed_by: ground.passed_by(),
             looker: None,
             has_looked: false,
@@ -242,14 +243,21 @@ impl Selection {
         chooser.host = limits;
         let all = arms(device, &chooser.host);
         chooser.selector.set_device(device, all);
-        chooser.apply_anew(ground);
+        chooser.change_host(ground);
     }
 
-    /// More is known of the devices: `limits` are the host's settings for them.
+    /// More is known of the devices: `limits` are the host's settings for them. Where these say for the first time what moving costs, there are
+    /// configurations with anticipation to choose from.
     pub fn set_host(&self, ground: &impl Ground, limits: EngineConfig) {
         let mut chooser = self.shared.chooser.lock();
+        let device = chooser.selector.knowledge().device;
+        let (before, all) = (arms(device, &chooser.host), arms(device, &limits));
         chooser.host = limits;
-        chooser.apply_anew(ground);
+        if all != before {
+            chooser.log();
+            chooser.selector.set_device(device, all);
+        }
+        chooser.change_host(ground);
     }
 
     /// Decides nothing any more, and keeps what was learned.
@@ -324,7 +332,9 @@ impl Chooser {
             self.apply(ground, &arm);
         }
         self.log();
-        if start >= self.saves_from && (self.selector.take_unsaved() || !self.is_kept) {
+        // On a busy disk that takes a while, in which nothing is decided.
+        let may_save = start >= self.saves_from && !self.selector.is_trying();
+        if may_save && (self.selector.take_unsaved() || !self.is_kept) {
             self.keep();
             self.saves_from = Instant::now() + SAVE_PERIOD;
         }
@@ -349,9 +359,13 @@ impl Chooser {
         }
     }
 
-    /// The host's settings are others.
-    fn apply_anew(&self, ground: &impl Ground) {
-        if self.paused { self.restore(ground) } else { self.apply(ground, self.selector.arm()) }
+    /// The host's settings are others: of the window in which that happens nothing is learned.
+    fn change_host(&mut self, ground: &impl Ground) {
+        if self.paused {
+            return self.restore(ground);
+        }
+        self.selector.interrupted();
+        self.apply(ground, self.selector.arm());
     }
 
     /// The host's settings, as they are without an arm.
@@ -391,8 +405,10 @@ mod tests {
     use std::sync::OnceLock;
     use std::sync::mpsc::{Sender, channel};
 
-    use sluice_core::{AppId, Batch, FileId, Op, Outcome, PolicyConfig, Request, TargetId};
-    use sluice_runtime::{Executor, Scheduler, SchedulerConfig, Started};
+    use sluice_core::{
+        AppId, Batch, ConfigError, FileId, Op, OpFeatures, Outcome, PolicyConfig, Request, TargetId, WindowFeatures,
+    };
+    use sluice_runtime::{Executor, Monitor, Scheduler, SchedulerConfig, Started};
 
     use super::*;
 
@@ -424,6 +440,75 @@ mod tests {
         let deeper = EngineConfig { in_flight_max: host.in_flight_max + 1, ..host };
         selection.set_host(&*scheduler, deeper.clone());
         assert_eq!(scheduler.limits().in_flight_max, deeper.in_flight_max, "also while somebody chooses by hand");
+    }
+
+    /// The system says that there is an arm to move, and only what is served, what that costs.
+    #[test]
+    fn anticipation_is_chosen_from_as_soon_as_it_is_known_what_moving_costs() {
+        let config = SchedulerConfig::new(PolicyConfig::parse("hbrr").unwrap());
+        let scheduler = Arc::new(Scheduler::start(config).unwrap());
+        let options = Options { kind: Kind::Bandit, device: Device::Disk, ..Options::default() };
+        let selection = Selection::start(&scheduler, options).unwrap().unwrap();
+        let told = || selection.shared.chooser.lock().selector.take_record().map(|record| record.why);
+        let host = scheduler.limits();
+        selection.set_host(&*scheduler, EngineConfig { in_flight_max: host.in_flight_max + 1, ..host.clone() });
+        assert_eq!(told(), None, "there is nothing else to choose from");
+        let anticipation = Some(sluice_core::Anticipation::for_device(8_000_000, 100_000_000));
+        selection.set_host(&*scheduler, EngineConfig { anticipation, ..host });
+        assert_eq!(told(), Some(sluice_adapt::selector::Why::NewDevice));
+    }
+
+    /// Engines of which a window closed before anybody chose.
+    struct Used(Scheduler);
+
+    impl Ground for Used {
+        fn limits(&self) -> EngineConfig {
+            self.0.limits()
+        }
+        fn policy(&self) -> PolicyConfig {
+            self.0.policy()
+        }
+        fn set_policy(&self, policy: &PolicyConfig) {
+            self.0.set_policy(policy);
+        }
+        fn set_limits(&self, limits: &EngineConfig) -> Result<(), ConfigError> {
+            self.0.set_limits(limits)
+        }
+        fn engines(&self) -> usize {
+            2
+        }
+        fn window(&self, _: usize) -> Option<Arc<WindowFeatures>> {
+            let served = OpFeatures { requests: 100, completed: 100, moved: 1 << 20, ..OpFeatures::default() };
+            let (end, busy_ns) = (Time(5_000_000_000), 100_000_000);
+            Some(Arc::new(WindowFeatures { end, busy_ns, ops: [served, OpFeatures::default()], ..Default::default() }))
+        }
+        fn on_window(&self, _: Option<Box<dyn Fn() + Send + Sync>>) {}
+        fn now(&self) -> Time {
+            Time::ZERO
+        }
+        fn set_monitor(&self, _: usize, _: Option<Box<dyn Monitor>>) -> Option<Box<dyn Monitor>> {
+            None
+        }
+        fn passed_by(&self) -> u64 {
+            0
+        }
+        fn stripe(&self) -> Option<u64> {
+            None
+        }
+        fn scheduler(&self) -> &Scheduler {
+            &self.0
+        }
+    }
+
+    #[test]
+    fn windows_from_before_it_began_say_nothing() {
+        let config = SchedulerConfig::new(PolicyConfig::parse("sjf").unwrap());
+        let ground = Arc::new(Used(Scheduler::start(config).unwrap()));
+        let options = Options { kind: Kind::Bandit, ..Options::default() };
+        let selection = Selection::start(&ground, options).unwrap().unwrap();
+        let mut chooser = selection.shared.chooser.lock();
+        chooser.windows(&*ground);
+        assert_eq!((chooser.windows, chooser.selector.knowledge().clock_s), (0, 0.0));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Which access pattern there is: engines are followed request by request for some windows, and the detector says what that was.
 //!
-//! Nobody is followed while nothing is chosen, and what goes by an engine is not seen. A window costs some 60 ns a request, on
+//! Nobody is followed while nothing is chosen, and what goes by an engine is not seen. A window costs some 30 ns a request, on
 //! the thread that drives the engine, and the detector's time on the selector's. Where that would be more than [`SHARE`] of the
 //! time there are pauses, so that it is not. The first window after a pause is for learning where streams are, and says nothing.
 
@@ -17,7 +17,7 @@ use crate::ground::Ground;
 
 /// Share of the time of a processor that may be spent on this.
 const SHARE: f64 = 0.002;
-/// What following a request costs at most, in seconds: `sluice-bench features`, with requests of ever other files.
+/// What following a request is reckoned with, in seconds: twice what `sluice-bench features` has with requests of ever other files.
 const REQUEST_S: f64 = 60e-9;
 /// How long engines are followed before anything is said, in nanoseconds: of shorter windows several are one.
 const LOOK_NS: u64 = 250_000_000;

@@ -14,7 +14,7 @@ const RECORDS_MAX: usize = 256;
 pub enum Why {
     /// The selector begins.
     Begin,
-    /// The devices are something else than was thought: from now on there are other arms to choose from.
+    /// The devices are something else than was thought, or more is known of them: from now on there are other arms to choose from.
     NewDevice,
     /// Nothing was decided: a window, as it was.
     Window,
@@ -107,7 +107,7 @@ pub struct Alternative {
     pub gain_percent: f64,
     /// Two standard deviations of that, in percent.
     pub uncertainty_percent: f64,
-    /// Windows that it was seen in for this kind of workload, as far as they still count.
+    /// Observations of it, of a quarter of a second or more, with this kind of workload, as far as they still count.
     pub windows: f64,
     /// Why it is used or not.
     pub verdict: String,
@@ -175,7 +175,7 @@ pub struct Explanation {
     pub loaded_s: f64,
     /// Seconds of that spent on trying since the start.
     pub tried_s: f64,
-    /// Seconds that may still be spent on it.
+    /// Seconds that may still be spent on it; below 0: that are to be earned first.
     pub budget_s: f64,
     /// What a change costs, in seconds of the device's work.
     pub switch_s: f64,

@@ -2,19 +2,20 @@
 
 use super::explain::Why;
 use super::held::Aftermath;
-use super::live::{STRADDLING, Selector};
+use super::live::{Mode, STRADDLING, Selector};
 use super::{Arm, Device, Knowledge, Settings};
 
 impl Selector {
-    /// The devices are of another kind, for which there is this to choose from. What each arm has gained stays known: it was these
-    /// devices. What is in force goes on.
+    /// The devices are of another kind, or more is known of them, for which there is this to choose from. What each arm has gained stays known: it was
+    /// these devices. What is in force goes on. Of another kind as much may be tried as where nothing is known.
     pub fn set_device(&mut self, device: Device, arms: Vec<Arm>) {
         let settings = Settings { device, ..self.settings.clone() };
         // It had what its kind asks for before.
         let Ok(mut new) = Selector::new(settings, arms, &self.arm().clone(), self.prior.take()) else { return };
         let known = std::mem::replace(&mut self.knowledge, Knowledge::new(device));
-        // As much may be tried as where nothing is known: nothing is, of what there is more to choose from.
-        new.knowledge = Knowledge { device, budget_s: new.knowledge.budget_s, ..known };
+        // Nothing is known of what there is more to choose from.
+        let budget_s = if device == known.device { known.budget_s } else { new.knowledge.budget_s };
+        new.knowledge = Knowledge { device, budget_s, ..known };
         new.trial_gain = self.trial_gain;
         (new.changes, new.trials, new.tried_s) = (self.changes, self.trials, self.tried_s);
         new.change = self.change.take();
@@ -26,6 +27,12 @@ impl Selector {
         new.last = self.last;
         *self = new;
         self.record(&load, Why::NewDevice, None, device.to_string());
+    }
+
+    /// Whether an arm is tried that may be a bad one: no time to be late for the next window.
+    #[must_use]
+    pub fn is_trying(&self) -> bool {
+        matches!(self.mode, Mode::Trial(_))
     }
 
     /// Something else was in force for a while, and from now on it is the selector's arm again. The window that is being
@@ -67,5 +74,8 @@ mod tests {
         assert!(selector.take_unsaved(), "what is kept is about other devices");
         let log: Vec<Why> = std::iter::from_fn(|| selector.take_record()).map(|record| record.why).collect();
         assert_eq!(log, [Why::Begin, Why::NewDevice], "it goes on");
+        selector.knowledge.budget_s = 7.0;
+        selector.set_device(Device::Disk, disk[1..].to_vec());
+        assert_eq!(selector.knowledge().budget_s, 7.0, "it is the same device");
     }
 }
