@@ -338,7 +338,7 @@ impl Instance {
         scheduler.set_gate(Some(&plan)).map_err(invalid)
     }
 
-    /// Whoever chooses. Its thread may be the one that a callback runs on: what asks it would wait for itself there.
+    /// Whoever chooses. It holds a lock while it changes the engines, which may wait for a callback to return: one that asks would never.
     fn selection(&self) -> Result<Option<&Selection>, Failure> {
         match &self.shared.selection {
             None => Ok(None),

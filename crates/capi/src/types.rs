@@ -162,10 +162,12 @@ pub struct sluice_options {
     pub positioning_ns: u64,
     /// Who chooses the algorithm, and whether to wait as `positioning_ns` says, while the scheduler is in use. NULL or "fixed":
     /// nobody. "bandit": what serves each kind of workload best is tried out (docs/selection.md); "tree": a model that comes with the
-    /// library says it; "tree+bandit": what that says is tried first. On a thread of the library, which callbacks may run on, too;
-    /// `policy` is where it begins, or NULL. See sluice_explain().
+    /// library says it; "tree+bandit": what that says is begun with. With `positioning_ns` 0 nothing is known of the device, and of those the
+    /// model says nothing. On a thread of the library that runs no callbacks. `policy` is where it begins; NULL: with what was best before, else
+    /// noop, or hbrr if `positioning_ns` is set. Anything else is SLUICE_ERR_CONFIG. See sluice_explain().
     pub selector: *const c_char,
-    /// A file in which the selector keeps what it has learned from run to run. NULL: nowhere.
+    /// A file in which the selector keeps what it has learned from run to run, every 30 s and at the end. NULL: nowhere. What is damaged
+    /// there, or about devices of another kind, is renamed to *.damaged-SECONDS. SLUICE_ERR_INVALID without a selector.
     pub selector_state: *const c_char,
 }
 

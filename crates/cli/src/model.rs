@@ -26,7 +26,8 @@ pub(crate) enum Command {
     ///
     /// Of a trained model: what it is for, what it is asked with, and where it comes from.
     Show {
-        /// The file, a mountpoint whose selector learns, or `shipped`: the model that comes with Sluicegate; - is standard input
+        /// The file, a mountpoint whose selector learns, or `shipped`: the model that comes with Sluicegate; - is standard input, for
+        /// what a selector has learned
         from: PathBuf,
         /// Print JSON
         #[arg(long)]
@@ -198,7 +199,7 @@ fn table(knowledge: &Knowledge) -> String {
         text += &format!(
             "\n{context}: {}\n  {} in {} of about {:.0} s\n",
             context.describe(),
-            counted(known.windows, "window"),
+            counted(known.windows, "observation"),
             counted(known.stays, "stay"),
             known.stay_s
         );
@@ -207,10 +208,11 @@ fn table(knowledge: &Knowledge) -> String {
         let best = arms.first().map_or(0.0, |(_, value)| value.gain);
         for (arm, value) in arms {
             text += &format!(
-                "  {:>7.1} %  +- {:>4.1} %  {:>5.1} windows  {arm}\n",
+                "  {:>7.1} %  +- {:>4.1} %  {:>5.1} observations  {arm}{}\n",
                 percent(value.gain - best),
                 percent(2.0 * value.deviation(knowledge.clock_s)),
-                value.weight
+                value.weight,
+                if known.last.as_ref() == Some(arm) { ", in use last" } else { "" }
             );
         }
     }
@@ -231,7 +233,7 @@ fn as_json(knowledge: &Knowledge) -> serde_json::Value {
             };
             json!({
                 "context": context.to_string(), "workload": context.describe(), "windows": known.windows,
-                "stays": known.stays, "stay_s": known.stay_s, "arms": known.arms.iter().map(arm).collect::<Vec<_>>(),
+                "stays": known.stays, "stay_s": known.stay_s, "last": known.last, "arms": known.arms.iter().map(arm).collect::<Vec<_>>(),
             })
         })
         .collect();

@@ -156,7 +156,7 @@ impl Context {
         parts.next().is_none().then_some(context)
     }
 
-    /// For people: `reads of 48K to 192K, contiguous or near, 3 to 11 at a time, 2 to 8 files, one application`.
+    /// For people: `reads of 48K to 192K, contiguous or near, 3 to 11 at a time, 2 to 10 files, one application`.
     #[must_use]
     pub fn describe(&self) -> String {
         let ops = ["writes", "reads and writes", "reads"][usize::from(self.ops)];

@@ -51,9 +51,9 @@ pub(super) const FASTER: f64 = std::f64::consts::LN_2;
 pub struct Value {
     /// Logarithmic gain.
     pub gain: f64,
-    /// Variance of a window's.
+    /// Variance of an observation's.
     pub variance: f64,
-    /// Windows that it was seen in; less where later evidence spoke against it.
+    /// Observations of it, of a quarter of a second or more; less where later evidence spoke against it.
     pub weight: f64,
     /// When it was seen last, on the [clock](Knowledge::clock_s).
     pub seen_s: f64,
@@ -89,7 +89,7 @@ pub struct Known {
     /// Logarithm of the rate of an arm of gain 0, in bytes per busy second, as it usually is: what it rose to counts at once, what it
     /// fell to by and by.
     pub level: f64,
-    /// Windows seen.
+    /// Observations, of a quarter of a second or more.
     pub windows: u64,
     /// Times that it began.
     pub stays: u64,
@@ -257,7 +257,7 @@ pub struct Expectation {
     pub gain: f64,
     /// Its standard deviation.
     pub deviation: f64,
-    /// Windows that it was seen in; 0: it was never tried here.
+    /// Observations of it; 0: it was never tried here.
     pub windows: f64,
 }
 

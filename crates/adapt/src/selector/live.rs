@@ -68,7 +68,7 @@ pub struct Settings {
     pub explore_share: f64,
     /// An arm whose expected loss is more than this, 0 to 1, is not tried.
     pub loss_max: f64,
-    /// What another arm must gain, 0 to 1.
+    /// What another arm must gain, as a natural logarithm.
     pub gain_min: f64,
     /// Requests by which a window can be judged; with fewer, several are put together.
     pub requests_min: u64,

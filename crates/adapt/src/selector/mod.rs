@@ -19,7 +19,7 @@
 //!   window that asks for the same in another order, and is served as fast as expected, belongs to the workload that is there.
 //! * *Trying*: the arm with the largest expected improvement (Mockus 1978) over the arm in use is tried for some windows, if that is
 //!   enough for the time that is left, if its expected loss is at most [`Settings::loss_max`], and if there is budget:
-//!   [`Settings::explore_share`] of the time with load, and a first allowance for a device of which nothing is known yet. What is
+//!   [`Settings::explore_share`] of the time with load, and a first allowance for devices of its kind. What is
 //!   expected of arms that were not tried follows from those that were, by what they have in common.
 //! * *Changing*: only if the gain over the time for which the workload is expected to last is more than the change costs, which is
 //!   measured.

@@ -19,7 +19,7 @@ use crate::bed::Disk;
 ///
 /// With --real: programs on an emulated disk with ext4, as `sluice-bench rivals` has them, and workloads that change from one of
 /// these to the next, against the kernel's schedulers and fixed configurations; and what a mount that chooses costs where there is
-/// nothing to choose, in memory and on this machine's own disk. Needs what rivals needs. Takes 3 hours, with --quick 24 minutes.
+/// nothing to choose, in memory and on this machine's own disk. Needs what rivals needs. Takes about 8 hours, with --quick 50 minutes.
 /// Ctrl-C then prints what there is so far.
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -45,9 +45,9 @@ pub(crate) struct Args {
     /// Simulated: the first of these seeds
     #[arg(long, value_name = "SEED", default_value_t = 1, value_parser = clap::value_parser!(u64).range(..=1_000_000_000))]
     first_seed: u64,
-    /// Simulated: milliseconds of the windows by which selectors choose
-    #[arg(long, value_name = "MS", default_value_t = 100, value_parser = clap::value_parser!(u64).range(10..=1000))]
-    window: u64,
+    /// Milliseconds of the windows by which selectors choose [default: 100, as of mounts]
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(10..=1000))]
+    window: Option<u64>,
     /// Log the decisions for `sluice explain`: simulated, of the first run, from nothing, and in FILE.again with what was learned;
     /// real, of each workload from nothing in FILE.WORKLOAD, and with what came after it in FILE.WORKLOAD.again
     #[arg(long, value_name = "FILE")]

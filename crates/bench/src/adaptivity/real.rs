@@ -247,7 +247,8 @@ fn measure(args: &Args, runner: &Runner, works: &[Work], report: &mut Report) ->
     expect_all(&phases)?;
     if !works.is_empty() {
         let disk_bytes = args.disk.bytes()?;
-        let bed = Bed::new(runner, "adaptivity", &args.disk)?;
+        let mut bed = Bed::new(runner, "adaptivity", &args.disk)?;
+        bed.window_ms = args.window;
         let Report { rounds, seconds, learn_s, .. } = *report;
         let test = Test { bed, runner: runner.clone(), args, fixed: sides(args), rounds, seconds, learn_s };
         test.prepare(&phases, disk_bytes)?;

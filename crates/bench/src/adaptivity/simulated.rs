@@ -32,6 +32,8 @@ const PROCESSES: u64 = 16;
 const CALIBRATION_S: f64 = 5.0;
 /// An engine may idle for a stream for so long, on a device that reads so much in a second.
 const ANTICIPATION: (u64, u64) = (8_000_000, 100_000_000);
+/// Windows by which selectors choose, as those of mounts.
+const WINDOW_MS: u64 = 100;
 /// Windows by which a phase's end is seen by whoever knows the arms to come.
 const FINE_WINDOW: &str = "10ms";
 /// Windows after the one in which a phase has ended until somebody who follows within two acts on it.
@@ -408,13 +410,14 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         args.only.join(", "),
         lengths.join(", ")
     );
+    let window_ms = args.window.unwrap_or(WINDOW_MS);
     let (mut rows, mut costs) = (Vec::new(), Costs::default());
     if let Some(path) = &args.log {
         let create = |path: &Path| File::create(path).map(BufWriter::new).with_context(|| path.display().to_string());
         costs.logs = [Some(create(path)?), Some(create(&PathBuf::from(format!("{}.again", path.display())))?)];
     }
     for device in devices {
-        let bed = Bed::new(device, args.window)?;
+        let bed = Bed::new(device, window_ms)?;
         if !args.json {
             print_rates(&bed);
         }
@@ -431,8 +434,8 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let of_sequence: Vec<f64> = rows.iter().map(|row: &Row| row.remembering_mb_s / row.sequence_mb_s).collect();
     let decision_us = costs.took.as_secs_f64() * 1e6 / costs.windows.max(1) as f64;
     let report = Report {
-        overhead: decision_us / (args.window * 1_000) as f64,
-        window_ms: args.window,
+        overhead: decision_us / (window_ms * 1_000) as f64,
+        window_ms,
         decision_us,
         windows: costs.windows,
         worst_of_oracle: of_oracle.iter().copied().fold(f64::INFINITY, f64::min),

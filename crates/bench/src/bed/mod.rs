@@ -108,6 +108,8 @@ pub(crate) struct Bed {
     queue: PathBuf,
     /// There may be a disk.
     made: bool,
+    /// Windows of mounts that choose, in milliseconds, if not the usual ones.
+    pub(crate) window_ms: Option<u64>,
 }
 
 impl Bed {
@@ -132,6 +134,7 @@ impl Bed {
             device: PathBuf::new(),
             queue: PathBuf::new(),
             made: false,
+            window_ms: None,
         };
         let mut command = Command::new(&sluice);
         command.args(["disk", "create", &bed.name, "--model", &disk.model, "--size", &disk.size]);
@@ -182,7 +185,8 @@ impl Bed {
         let scheduler = match policy.strip_suffix(Side::OFF) {
             Some(policy) => format!("policy = {policy:?}\nanticipation = \"off\""),
             None if policy == Side::ADAPTIVE => {
-                format!("learned = {:?}\ndecisions = {:?}", self.learned(), self.decisions())
+                let window = self.window_ms.map_or_else(String::new, |ms| format!("\nwindow = \"{ms}ms\""));
+                format!("learned = {:?}\ndecisions = {:?}{window}", self.learned(), self.decisions())
             }
             None => format!("policy = {policy:?}"),
         };

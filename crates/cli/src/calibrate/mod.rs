@@ -399,7 +399,7 @@ fn deliver(
     let begins = begins.map_or(String::new(), |_| format!(" Mounts of {path} that choose begin with it."));
     output::say(format_args!("\n{workloads} known.{begins}"));
     if let Some(out) = &args.out {
-        output::say(format_args!("model: {}", out.display()));
+        output::say(format_args!("knowledge, for scheduler.learned: {}", out.display()));
     }
     Ok(())
 }

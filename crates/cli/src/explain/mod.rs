@@ -208,7 +208,7 @@ fn workload(context: Option<&str>) -> String {
 fn reason(why: Why) -> &'static str {
     match why {
         Why::Begin => "begins",
-        Why::NewDevice => "the device is another one",
+        Why::NewDevice => "more is known of the device",
         Why::Window => "",
         Why::NewWorkload => "a new workload",
         Why::KnownWorkload => "a known workload is back",
@@ -229,7 +229,7 @@ fn decision(record: &Record) -> String {
     let from = record.from.as_deref().unwrap_or("another one");
     match record.why {
         Why::Begin if !text.is_empty() => format!("begins, {text}"),
-        Why::NewDevice => format!("the device is another one than was thought: {text}"),
+        Why::NewDevice => format!("more is known of the device: {text}"),
         Why::Begin | Why::Window => reason(record.why).to_owned(),
         Why::NewWorkload => format!("a new workload: {}", workload(record.context.as_deref())),
         Why::KnownWorkload => format!("a known workload is back: {}", workload(record.context.as_deref())),
@@ -384,7 +384,7 @@ fn write_status(text: &mut String, status: &Status, emulated: bool) -> std::fmt:
         writeln!(text, "note       {note}")?;
     }
     if !alternatives.is_empty() {
-        writeln!(text, "\n{:<28}{:>9}{:>9}{:>9}  ", "configuration", "gain", "+-", "windows")?;
+        writeln!(text, "\n{:<28}{:>9}{:>9}{:>9}  ", "configuration", "gain", "+-", "seen")?;
         for one in alternatives {
             let (gain, off) = (one.gain_percent, one.uncertainty_percent);
             writeln!(text, "{:<28}{gain:>8.1}%{off:>8.1}%{:>9.1}  {}", one.arm, one.windows, one.verdict)?;

@@ -499,7 +499,7 @@ pub(super) static PAGES: &[Page] = &[
             ),
             (
                 "sluice calibrate /scratch --budget 2min --out scratch.json",
-                "less sure; in a file, too, for other mounts",
+                "less sure; in a file, too, for other mounts on such devices",
             ),
             ("sluice calibrate /tmp/a --emulate hdd-7200 --budget 1min", "on an emulated hard disk"),
         ],

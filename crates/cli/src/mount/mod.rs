@@ -48,8 +48,8 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "NAME", value_parser = suggest::policies().and(config::ADAPTIVE), help_heading = "Scheduling")]
     policy: Option<String>,
     /// Who chooses the algorithm while the mount is in use: fixed (nobody), bandit (what serves best is tried out), tree (a
-    /// model says it), tree+bandit (what a model says is tried first), or auto (fixed with --policy, else bandit). With both,
-    /// --policy is where it begins [default: auto]
+    /// model says it), tree+bandit (what a model says is begun with), or auto (fixed with --policy, --param or a coordinator, else
+    /// bandit). With both, --policy is where it begins [default: auto]
     #[arg(long, value_name = "WHO", help_heading = "Scheduling")]
     selector: Option<String>,
     /// The model that tree and tree+bandit ask [default: the one that comes with Sluicegate]
@@ -58,16 +58,16 @@ pub(crate) struct Args {
     /// Parameter of the algorithm; may be given several times
     #[arg(long, value_name = "KEY=VALUE", value_parser = config::key_value, help_heading = "Scheduling")]
     param: Vec<(String, String)>,
-    /// Batches in flight for each target: a number, 0 for as many as there are workers, or auto (8 on hard disks, else 0)
-    /// [default: auto]
+    /// Batches in flight for each target: a number, 0 for as many as there are workers, or auto (8 on hard disks, else 0;
+    /// or as is learned) [default: auto]
     #[arg(long, value_name = "N", help_heading = "Scheduling")]
     in_flight: Option<String>,
     /// Let the device idle a moment for the stream it has just served: auto (where its profile, its emulated model
-    /// or device.kind says that it has an arm), off, or what moving costs it, like 8ms [default: auto]
+    /// or device.kind says that it has an arm, or where that is learned), off, or what moving costs it, like 8ms [default: auto]
     #[arg(long, value_name = "WHEN", help_heading = "Scheduling")]
     anticipation: Option<String>,
     /// Put syncs (fsync) of several programs off a little so that they go together and share a commit of the file system's
-    /// journal: auto (where the device has an arm), off, or what moving costs it, like 8ms [default: auto]
+    /// journal: auto (where the device has an arm, or that is learned), off, or what moving costs it, like 8ms [default: auto]
     #[arg(long, value_name = "WHEN", help_heading = "Scheduling")]
     group_commit: Option<String>,
     /// What the device is like: a profile that `sluice profile` has measured, auto (it is learned from what it serves), or off (nothing
