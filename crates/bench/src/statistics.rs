@@ -15,7 +15,7 @@ pub(crate) fn quartiles(mut values: Vec<f64>) -> [f64; 5] {
 
 /// How likely it is that values of the same distribution come out with as many of `high` above those of `low` as these, or more: the exact
 /// one-sided test of Wilcoxon, Mann and Whitney. Equal values count as half, so with them it is only near. 1 if one of the two is
-/// empty. O(n m (n + m)).
+/// empty. O(n^2 m^2).
 pub(crate) fn chance_above(high: &[f64], low: &[f64]) -> f64 {
     // Doubled, for the halves.
     let of_pair = |(a, b): (&f64, &f64)| match a.total_cmp(b) {

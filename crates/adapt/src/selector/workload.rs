@@ -421,7 +421,7 @@ impl Selector {
         // Of those that are as good the first: what is the likeliest to be good is likely to stay so.
         let as_good = |at: &usize| sure(*at) > sure(best) - self.settings.gain_min;
         let best = (0..self.arms.len()).filter(may_be).find(as_good).unwrap_or(best);
-        // The one that was in use last, if no other has shown that it is better by what wins a trial.
+        // The one that was in use last, if no other is better by more than its observations are off.
         let known = self.knowledge.contexts.get(context);
         let last = known.and_then(|known| self.names.iter().position(|name| Some(name) == known.last.as_ref()));
         let is_surer = |last: &usize| sure(best) - sure(*last) > self.sure_gain(context, expected[best].windows);

@@ -181,7 +181,7 @@ struct Report {
     seconds: u32,
     learn_s: u32,
     bar: f64,
-    /// Workloads that reach the bar, and those that are below it by chance.
+    /// Workloads that reach the bar, and those that may be below it by chance.
     reached: usize,
     ties: usize,
     /// Over the best kernel scheduler, geometric mean of all workloads.
@@ -374,7 +374,6 @@ impl Test<'_> {
             (best(false), best(true));
         let most = best_fixed_mb_s.max(best_kernel_mb_s).max(f64::MIN_POSITIVE);
         let best = if best_fixed_mb_s > best_kernel_mb_s { of_fixed } else { of_kernel };
-        let whole = |runs: &[Vec<f64>]| runs.iter().map(|rates| geometric_mean(rates)).collect::<Vec<f64>>();
         let by_side: BTreeMap<String, Vec<f64>> = all.iter().map(|(name, runs)| (name.clone(), whole(runs))).collect();
         let verdict = |ratio, name: &str| Verdict::of(ratio, &by_side[name], &by_side[&self.fixed[best].name()]);
         let text = |pointer: &str| told.pointer(pointer).and_then(|value| value.as_str()).map(str::to_owned);
@@ -433,9 +432,14 @@ fn geometric_mean(values: &[f64]) -> f64 {
     values.iter().product::<f64>().powf(1.0 / values.len() as f64)
 }
 
-/// Median, smallest and largest of runs, each the geometric mean of its phases.
+/// Each run as the geometric mean of its phases.
+fn whole(runs: &[Vec<f64>]) -> Vec<f64> {
+    runs.iter().map(|rates| geometric_mean(rates)).collect()
+}
+
+/// Median, smallest and largest of runs.
 fn middle(runs: &[Vec<f64>]) -> (f64, [f64; 2]) {
-    median(&mut runs.iter().map(|rates| geometric_mean(rates)).collect::<Vec<f64>>())
+    median(&mut whole(runs))
 }
 
 /// The median of each side's runs, by phase.
@@ -497,7 +501,7 @@ impl Report {
             let missed = |is_missed: bool| if is_missed { "MISSED " } else { "" };
             output::line(format_args!(
                 "\n{}{} of {} workloads reach {BAR} of the best of everything, {} more (~) may be below it by chance (Wilcoxon, Mann and \
-                 Whitney, 5 %), the others (!) are not; {}geometric mean over the best kernel scheduler {:.2}, bar {MEAN_BAR}; deciding took {:.3} % \
+                 Whitney, 5 %), the others (!) are not, or have too few runs to tell; {}geometric mean over the best kernel scheduler {:.2}, bar {MEAN_BAR}; deciding took {:.3} % \
                  of a core at most",
                 missed(self.reached + self.ties < self.rows.len()),
                 self.reached,

@@ -168,7 +168,7 @@ pub(super) fn take_off(disk: &Disk, plan: &state::Tier, force: bool) -> anyhow::
     if !disk.emulated {
         // Also by force: what is in use now can be written back later.
         match write_back(&below, ssd.clone(), plan) {
-            Err(error) if error.downcast_ref::<OpenError>().is_some_and(is_told_once) => {
+            Err(error) if error.downcast_ref::<OpenError>().is_some_and(may_lack) => {
                 let what = format!("{}: {error:#}", at());
                 if !force {
                     bail!("{what}; or remove the disk with --force");
@@ -196,8 +196,8 @@ fn is_of(ssd: &FileDevice, below: &Path) -> Result<(), String> {
     }
 }
 
-/// What only the SSD had is gone, or may be: that is for somebody to know before it is removed.
-fn is_told_once(error: &OpenError) -> bool {
+/// The disk lacks what only the SSD had, or may: that is for somebody to know before it is removed.
+fn may_lack(error: &OpenError) -> bool {
     matches!(error, OpenError::Lost { .. } | OpenError::Mark { .. })
 }
 
@@ -231,6 +231,12 @@ mod tests {
     use super::*;
 
     const BYTES: usize = 4 << 20;
+
+    /// A disk that is a file.
+    fn below_tier(real: &Path) -> Disk {
+        let disk = Disk::new("d", String::new(), 1 << 20, real.with_extension("d"));
+        Disk { emulated: false, disk: Some(real.to_owned()), ..disk }
+    }
 
     /// After a restart the name of an SSD may be another one's.
     #[test]
@@ -267,11 +273,7 @@ mod tests {
         let (ssd, real) = (dir.path().join("ssd"), dir.path().join("disk"));
         fs::write(&real, vec![3; 1 << 20]).unwrap();
         fs::write(&ssd, vec![0; BYTES]).unwrap();
-        let disk = Disk {
-            emulated: false,
-            disk: Some(real.clone()),
-            ..Disk::new("d", String::new(), 1 << 20, dir.path().join("d"))
-        };
+        let disk = below_tier(&real);
         let plan = state::Tier {
             ssd: ssd.clone(),
             made: false,
@@ -304,11 +306,7 @@ mod tests {
         let (ssd, real, mark) = (dir.path().join("ssd"), dir.path().join("disk"), dir.path().join("mark"));
         fs::write(&real, vec![3; 1 << 20]).unwrap();
         fs::write(&ssd, vec![0; BYTES]).unwrap();
-        let disk = Disk {
-            emulated: false,
-            disk: Some(real.clone()),
-            ..Disk::new("d", String::new(), 1 << 20, dir.path().join("d"))
-        };
+        let disk = below_tier(&real);
         let settings = vec!["rule=always".to_owned(), format!("failure-mark={}", mark.display())];
         let plan = state::Tier { ssd: ssd.clone(), made: false, ready: true, size_bytes: BYTES as u64, settings };
         make(&disk, &plan).unwrap();
