@@ -245,6 +245,31 @@ fn windows_that_straddle_a_change_are_credited_to_nobody() {
     assert_eq!(bed.selector.knowledge().contexts.len(), 2, "the mixture is no workload");
 }
 
+/// Programs read from the disk, and then what memory has: the window in which they go over to that looks like the disk's, and faster.
+#[test]
+fn a_window_in_which_memory_begins_to_answer_is_credited_to_nobody() {
+    let mut bed = bed(Device::Disk, 5, 0.0);
+    let rates = vec![50e6; bed.arms.len()];
+    let disk = Workload { size: 256 << 10, depth: 16, contiguous: 0.95, is_write: false, rates };
+    for _ in 0..40 {
+        bed.run(&disk, 5);
+        bed.give(&disk.window(bed.now, 150e6));
+        for _ in 0..8 {
+            let window = disk.window(bed.now, 4e9);
+            let service =
+                DurationFeatures { count: window.ops[0].completed, mean_ns: 5_000, ..DurationFeatures::default() };
+            bed.give(&WindowFeatures { service, ..window });
+        }
+    }
+    let usual = (50e6 * (1.0 + 4096.0 / disk.size as f64)).ln();
+    for (context, known) in &bed.selector.knowledge().contexts {
+        for (arm, value) in &known.arms {
+            assert!((known.level + value.gain - usual).abs() < 0.02, "{context} {arm}: {value:?} {}", known.level);
+        }
+    }
+    assert!(credited(&bed) > 400);
+}
+
 /// Windows that were credited, of all workloads.
 fn credited(bed: &Bed) -> u64 {
     bed.selector.knowledge().contexts.values().map(|known| known.windows).sum()

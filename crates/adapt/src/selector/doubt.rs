@@ -6,7 +6,7 @@
 
 use super::explain::Why;
 use super::live::{CLEAR_NOISE, DIFFERENT, Selector};
-use super::workload::Place;
+use super::workload::{Before, Place};
 use super::{Direction, Known, Load};
 
 /// Time after a fall of the rate within which it may turn out to have been no reason for doubt: this workload ended, or the rate came back.
@@ -96,8 +96,8 @@ impl Selector {
                 }
             } else {
                 let before = self.before.as_ref().filter(|_| direction == Direction::Down);
-                let of = |(_, known): &(_, Known)| Doubted {
-                    known: known.clone(),
+                let of = |before: &Before| Doubted {
+                    known: before.known.clone(),
                     arm: Some(self.arm),
                     at: place.windows,
                     rates,
@@ -112,9 +112,10 @@ impl Selector {
         if direction == Direction::Up {
             known.level = known.level.max(place.level.unwrap_or(known.level));
         }
-        if let Some((_, before)) = &mut self.before {
-            before.lower(shift);
-            before.level += shift;
+        if let Some(Before { known, level, .. }) = &mut self.before {
+            known.lower(shift);
+            known.level += shift;
+            *level = level.map(|level| level + shift);
         }
         let text = format!("{:+.0} % although the workload is the same", ((rate - mean).exp() - 1.0) * 100.0);
         self.record(load, Why::Doubt, None, text);
@@ -145,7 +146,7 @@ impl Selector {
         // What was seen of it meanwhile was the accident, and so is what the test has taken for its mean.
         known.restore(doubted.known);
         self.reward.reset();
-        self.before = Some((place.context, known.clone()));
+        self.before = Some(Before { context: place.context, known: known.clone(), level: place.level });
         self.record(load, Why::DoubtEnded, None, "the rate is back".to_owned());
     }
 }

@@ -9,7 +9,7 @@ use super::explain::{Change, Pattern, Record, Why};
 use super::held::{self, Aftermath};
 use super::knowledge::{self, Expectation};
 use super::meter::{Meter, SPARSE_MAX};
-use super::workload::Place;
+use super::workload::{Before, Place};
 use super::{
     Arm, Context, Device, Direction, Kind, Knowledge, Known, Load, PageHinkley, Prior, SelectorError, StateError,
 };
@@ -143,7 +143,7 @@ pub struct Selector {
     pub(super) records: VecDeque<Record>,
     pub(super) unsaved: bool,
     /// What was known before the last credit, which is taken back if the workload turns out to have changed meanwhile.
-    pub(super) before: Option<(Context, Known)>,
+    pub(super) before: Option<Before>,
     /// What was known of the workload that is there before the rate fell.
     pub(super) doubted: Option<Doubted>,
     /// Windows for which programs may still be brought into step, and those in which it is found out whether any are to be.
@@ -430,6 +430,9 @@ impl Selector {
     fn rest(&mut self, load: &Load) {
         self.meter.pause();
         self.is_changing = false;
+        if load.is_immediate() {
+            self.take_back_level();
+        }
         self.place.iter_mut().for_each(|place| place.parts.clear());
         self.pass_by(load);
         (self.light, self.rested) = (self.light.saturating_add(1), self.rested.saturating_add(1));
@@ -497,7 +500,7 @@ impl Selector {
         self.unsaved = true;
         self.before = self.place.as_ref().and_then(|place| {
             let known = self.knowledge.contexts.get(&place.context)?;
-            Some((place.context, known.clone()))
+            Some(Before { context: place.context, known: known.clone(), level: place.level })
         });
         let rate = meter.rate().ln();
         match self.mode {

@@ -61,6 +61,14 @@ pub(super) struct Place {
     pub(super) gave_up_s: Option<f64>,
 }
 
+/// A workload before something was credited: what was known of it, and its [level](Place::level).
+#[derive(Clone, Debug)]
+pub(super) struct Before {
+    pub(super) context: Context,
+    pub(super) known: Known,
+    pub(super) level: Option<f64>,
+}
+
 impl Place {
     /// Another arm is in force from now on.
     pub(super) fn change_arm(&mut self) {
@@ -223,9 +231,18 @@ impl Selector {
 
     /// The last window may have seen the end of its workload.
     fn take_back(&mut self) {
-        if let Some((context, known)) = self.before.take() {
+        if let Some(Before { context, known, .. }) = self.before.take() {
             self.knowledge.contexts.insert(context, known);
         }
+    }
+
+    /// The last window has seen how memory began to answer, which is no workload that is compared with this one: so much more than usual was the rate
+    /// that the level goes back, too.
+    pub(super) fn take_back_level(&mut self) {
+        if let (Some(before), Some(place)) = (&self.before, &mut self.place) {
+            place.level = before.level;
+        }
+        self.take_back();
     }
 
     /// What comes is not to be compared with what was.
