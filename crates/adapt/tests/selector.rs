@@ -251,15 +251,17 @@ fn a_window_in_which_memory_begins_to_answer_is_credited_to_nobody() {
     let mut bed = bed(Device::Disk, 5, 0.0);
     let rates = vec![50e6; bed.arms.len()];
     let disk = Workload { size: 256 << 10, depth: 16, contiguous: 0.95, is_write: false, rates };
-    for _ in 0..40 {
+    for turn in 0..120 {
         bed.run(&disk, 5);
         bed.give(&disk.window(bed.now, 150e6));
-        for _ in 0..8 {
+        for _ in 0..1 + turn % 3 {
             let window = disk.window(bed.now, 4e9);
             let service =
                 DurationFeatures { count: window.ops[0].completed, mean_ns: 5_000, ..DurationFeatures::default() };
             bed.give(&WindowFeatures { service, ..window });
         }
+        // And back.
+        bed.give(&disk.window(bed.now, 150e6));
     }
     let usual = (50e6 * (1.0 + 4096.0 / disk.size as f64)).ln();
     for (context, known) in &bed.selector.knowledge().contexts {
@@ -267,7 +269,7 @@ fn a_window_in_which_memory_begins_to_answer_is_credited_to_nobody() {
             assert!((known.level + value.gain - usual).abs() < 0.02, "{context} {arm}: {value:?} {}", known.level);
         }
     }
-    assert!(credited(&bed) > 400);
+    assert!(credited(&bed) > 1_000);
 }
 
 /// Windows that were credited, of all workloads.

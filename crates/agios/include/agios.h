@@ -39,7 +39,8 @@ enum { RT_READ = 0, RT_WRITE = 1 };
 bool agios_init(void *process_request(int64_t identifier), void *process_requests(int64_t *identifiers, int32_t count),
                 char *config_file, int32_t max_queue_id);
 
-/* Stops it, when everything queued was dispatched and released, but after a second at the latest. */
+/* Stops it, when everything queued was dispatched and released, but after a second at the latest. A callback that is
+ * running is waited for as long as it takes. */
 void agios_exit(void);
 
 /* Gives it a request. False if an argument makes no sense, or it is not running. */

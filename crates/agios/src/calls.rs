@@ -1,7 +1,10 @@
 //! The calls. One scheduler in a process, as with AGIOS.
 
-use std::ffi::{CStr, c_char};
+use std::ffi::{CStr, OsStr, c_char};
+use std::io::ErrorKind;
+use std::os::unix::ffi::OsStrExt as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -23,14 +26,17 @@ static CHANGING: Mutex<()> = Mutex::new(());
 /// `path` is null or a string.
 unsafe fn configuration(path: *const c_char) -> Config {
     // SAFETY: by the contract.
-    let given = (!path.is_null()).then(|| unsafe { CStr::from_ptr(path) }.to_string_lossy());
-    let given = given.filter(|path| !path.is_empty());
-    let path = given.as_deref().unwrap_or(DEFAULT_FILE);
-    match std::fs::read_to_string(path) {
-        Ok(text) => Config::parse(path, &text),
+    let given = (!path.is_null()).then(|| unsafe { CStr::from_ptr(path) }.to_bytes());
+    let given = given.filter(|path| !path.is_empty()).map(|path| Path::new(OsStr::from_bytes(path)));
+    let path = given.unwrap_or(Path::new(DEFAULT_FILE));
+    let read = std::fs::read(path);
+    let path = path.to_string_lossy();
+    match read {
+        // A comment may be in another encoding.
+        Ok(bytes) => Config::parse(&path, &String::from_utf8_lossy(&bytes)),
         Err(error) => {
             let mut config = Config::default();
-            if given.is_some() {
+            if given.is_some() || error.kind() != ErrorKind::NotFound {
                 config.warnings.push(format!("{path}: {error}; all settings have their defaults"));
             }
             config
@@ -51,6 +57,9 @@ pub unsafe extern "C" fn agios_init(
 ) -> bool {
     let init = || {
         let one = process_request.ok_or("agios_init: process_request is NULL")?;
+        if is_in_callback() {
+            return Err("agios_init: not from inside a callback".to_owned());
+        }
         if max_queue_id < 0 {
             return Err("agios_init: max_queue_id is negative".to_owned());
         }

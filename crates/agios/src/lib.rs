@@ -5,6 +5,8 @@
 //! engine, [`current`] the one that is running, [`services`] recording and predicting. Its configuration file is read by
 //! [`config`].
 
+use std::io::Write as _;
+
 mod calls;
 mod config;
 mod current;
@@ -16,5 +18,6 @@ mod syntax;
 pub use calls::*;
 
 fn complain(what: &str) {
-    eprintln!("agios: {what}");
+    // Whatever becomes of it: standard error may be closed, or on a full disk.
+    let _ = writeln!(std::io::stderr(), "agios: {what}");
 }

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use sluice_predict::{Options, Predictions, Source};
-use sluice_runtime::Scheduler;
+use sluice_runtime::{Recording, Scheduler};
 use sluice_trace::Meta;
 
 /// What the configuration asks for.
@@ -62,10 +62,17 @@ impl Services {
 
     /// Ends them. What is submitted from now on they do not see, and nothing queued waits for what was predicted.
     pub(crate) fn end(&mut self, scheduler: &Scheduler, complain: impl Fn(&str)) {
-        if let Some(path) = self.records.take()
-            && let Err(error) = scheduler.stop_recording()
-        {
-            complain(&format!("{}: {error}", path.display()));
+        if let Some(path) = self.records.take() {
+            match scheduler.stop_recording() {
+                Ok(Recording { dropped: 1.., .. }) => {
+                    complain(&format!(
+                        "{}: requests are missing: they came faster than they could be written",
+                        path.display()
+                    ));
+                }
+                Ok(_) => {}
+                Err(error) => complain(&format!("{}: {error}", path.display())),
+            }
         }
         // Saves what was learned. To predict nothing is always possible.
         let _ = self.predictions.set(scheduler, &Source::Off, &Options::default());

@@ -69,7 +69,8 @@
 #define SLUICE_WRITE 1
 
 // Callbacks run on a thread of the scheduler, never inside a call of yours. Costs a hand-over between threads; right for
-// callbacks that may take long. Without it they run on whichever thread submits or completes. A callback must not wait, by a
+// callbacks that may take long. Without it they run on whichever thread calls the library, or on one of its own after many in
+// one call or when an algorithm has waited; on several at a time. A callback must not wait, by a
 // lock or a condition of its own, for one that is to run on the same thread, nor two of two schedulers for each other.
 #define SLUICE_OWN_THREAD 1
 
@@ -329,7 +330,8 @@ int sluice_detach(struct sluice *client,
 
 // Submits a request. It may be dispatched, and callbacks may run, before this returns. If `id` is not NULL it receives a
 // number to cancel the request by; that costs a little more. In a callback the request is dispatched after it, or inside
-// this call, but no more than a few calls deep.
+// this call, but no more than a few calls deep. `id` is written last, after callbacks that run meanwhile: it must not lie in
+// what they free.
 int sluice_submit(struct sluice *s,
                   const struct sluice_request *request,
                   uint64_t *id);
@@ -342,8 +344,8 @@ int sluice_submit_wait(struct sluice *s,
 // Submits `count` requests that belong together, in order, as sluice_submit() does without a number. Requests that follow each
 // other and go to the same shard are all queued before any of them is dispatched, so that neighbours go as one (unless another
 // thread drives the shard just then, or SLUICE_OWN_THREAD was asked for). Stops at the first that is refused and answers why;
-// `accepted`, if not NULL, receives how many came before it. All have the `struct_size` of the first. If one of them is not
-// valid none is accepted.
+// `accepted`, if not NULL, receives how many came before it. All have the `struct_size` of the first. If `op`, `reserved` or the
+// range of bytes of one of them is not valid none is accepted. `accepted` is written last, after callbacks that run meanwhile.
 int sluice_submit_list(struct sluice *s,
                        const struct sluice_request *requests,
                        size_t count,

@@ -125,7 +125,8 @@ pub unsafe extern "C" fn sluice_detach(client: *mut sluice, timeout_ns: u64) -> 
 
 /// Submits a request. It may be dispatched, and callbacks may run, before this returns. If `id` is not NULL it receives a
 /// number to cancel the request by; that costs a little more. In a callback the request is dispatched after it, or inside
-/// this call, but no more than a few calls deep.
+/// this call, but no more than a few calls deep. `id` is written last, after callbacks that run meanwhile: it must not lie in
+/// what they free.
 ///
 /// # Safety
 /// `s` came from `sluice_create`, `request` points to such a struct, `id` is null or writable.
@@ -161,8 +162,8 @@ pub unsafe extern "C" fn sluice_submit_wait(s: *mut sluice, request: *const slui
 /// Submits `count` requests that belong together, in order, as sluice_submit() does without a number. Requests that follow each
 /// other and go to the same shard are all queued before any of them is dispatched, so that neighbours go as one (unless another
 /// thread drives the shard just then, or SLUICE_OWN_THREAD was asked for). Stops at the first that is refused and answers why;
-/// `accepted`, if not NULL, receives how many came before it. All have the `struct_size` of the first. If one of them is not
-/// valid none is accepted.
+/// `accepted`, if not NULL, receives how many came before it. All have the `struct_size` of the first. If `op`, `reserved` or the
+/// range of bytes of one of them is not valid none is accepted. `accepted` is written last, after callbacks that run meanwhile.
 ///
 /// # Safety
 /// `s` came from `sluice_create`, `requests` points to `count` such structs, `accepted` is null or writable.
@@ -647,6 +648,7 @@ pub unsafe extern "C" fn sluice_destroy(s: *mut sluice) -> c_int {
         // SAFETY: by the contract.
         let call = unsafe { sluice::enter(s)? };
         call.instance().shutdown(Duration::ZERO)?;
+        call.instance().end_waits();
         sluice::destroy(call)
     })
 }

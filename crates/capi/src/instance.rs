@@ -373,7 +373,13 @@ impl Instance {
     pub(crate) fn stop_recording(&self) -> Result<(), Failure> {
         not_in_callback()?;
         let stopped = self.shared.scheduler.stop_recording();
-        stopped.map(drop).map_err(|error| Failure::made(SLUICE_ERR_INVALID, error.to_string()))
+        let recording = stopped.map_err(|error| Failure::made(SLUICE_ERR_INVALID, error.to_string()))?;
+        if recording.dropped == 0 {
+            return Ok(());
+        }
+        let (path, missing) = (recording.path.display(), recording.dropped);
+        let text = format!("{path}: {missing} requests are missing: they came faster than they could be written");
+        Err(Failure::made(SLUICE_ERR_INVALID, text))
     }
 
     /// Listens to a coordinator from now on, or to none any more.
@@ -536,6 +542,11 @@ impl Instance {
         let report = self.shared.scheduler.shutdown(how(timeout));
         self.shared.is_over.store(true, Ordering::Release);
         if timeout.is_zero() { Ok(()) } else { nothing_left(report) }
+    }
+
+    /// Calls on other threads that drain it end.
+    pub(crate) fn end_waits(&self) {
+        self.shared.scheduler.end_waits();
     }
 
     /// The same for this client only.

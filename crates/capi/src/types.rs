@@ -14,7 +14,8 @@ pub const SLUICE_READ: u32 = 0;
 pub const SLUICE_WRITE: u32 = 1;
 
 /// Callbacks run on a thread of the scheduler, never inside a call of yours. Costs a hand-over between threads; right for
-/// callbacks that may take long. Without it they run on whichever thread submits or completes. A callback must not wait, by a
+/// callbacks that may take long. Without it they run on whichever thread calls the library, or on one of its own after many in
+/// one call or when an algorithm has waited; on several at a time. A callback must not wait, by a
 /// lock or a condition of its own, for one that is to run on the same thread, nor two of two schedulers for each other.
 pub const SLUICE_OWN_THREAD: u32 = 1;
 /// Requests that overlap may be reordered: for hosts that order conflicting requests themselves.
@@ -418,6 +419,9 @@ impl sluice_request {
         };
         if self.reserved != 0 {
             return Err(Failure::new(SLUICE_ERR_INVALID, c"reserved must be 0"));
+        }
+        if self.offset.checked_add(self.len.into()).is_none() {
+            return Err(Failure::new(SLUICE_ERR_INVALID, c"offset + len is beyond the largest offset"));
         }
         Ok(Request {
             cookie: self.cookie,

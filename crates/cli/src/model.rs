@@ -117,7 +117,10 @@ fn trained(from: &Path) -> anyhow::Result<Option<String>> {
         return Ok(None);
     }
     let mut begin = [0; TRAINED.len()];
-    let is_trained = File::open(from).and_then(|mut file| file.read_exact(&mut begin)).is_ok() && begin == *TRAINED;
+    // A pipe is read once, by whoever reads what was learned.
+    let is_file = std::fs::metadata(from).is_ok_and(|meta| meta.is_file());
+    let is_trained =
+        is_file && File::open(from).and_then(|mut file| file.read_exact(&mut begin)).is_ok() && begin == *TRAINED;
     is_trained.then(|| text(from).with_context(|| from.display().to_string())).transpose()
 }
 
@@ -193,7 +196,8 @@ fn table(knowledge: &Knowledge) -> String {
         knowledge.device,
         knowledge.clock_s,
         knowledge.switch_s * 1e3,
-        knowledge.budget_s
+        // Below 0: to be earned first.
+        knowledge.budget_s.max(0.0)
     );
     for (context, known) in &knowledge.contexts {
         text += &format!(

@@ -1,7 +1,7 @@
 //! `sluice status`.
 
 use std::fmt::Write as _;
-use std::io::{IsTerminal, Write as _};
+use std::io::{ErrorKind, IsTerminal, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -49,8 +49,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     // A channel on which nothing ever comes is a timer that needs no signal handling.
     let (_never, pause) = channel::<()>();
     loop {
-        // Whoever reads may have had enough.
-        if show(&status, clear).is_err() {
+        if !show(&status, clear)? {
             return Ok(ExitCode::SUCCESS);
         }
         if pause.recv_timeout(Duration::from_secs(1)) != Err(RecvTimeoutError::Timeout) {
@@ -88,7 +87,8 @@ pub(crate) fn open(mountpoint: &Path) -> anyhow::Result<Client> {
     }
 }
 
-fn show(status: &Status, args: &Args, clear: bool) -> anyhow::Result<()> {
+/// Whether whoever reads has not had enough.
+fn show(status: &Status, args: &Args, clear: bool) -> anyhow::Result<bool> {
     let text = match (&status.selection, args.explain, args.json) {
         (Some(selection), true, true) => {
             serde_json::to_string(&Versioned::new(selection)).context("writing JSON")? + "\n"
@@ -103,8 +103,10 @@ fn show(status: &Status, args: &Args, clear: bool) -> anyhow::Result<()> {
     };
     let clear = if clear { "\x1b[H\x1b[2J" } else { "" };
     let mut out = std::io::stdout().lock();
-    write!(out, "{clear}{text}")?;
-    Ok(out.flush()?)
+    match write!(out, "{clear}{text}").and_then(|()| out.flush()) {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
+        result => result.map(|()| true).context("standard output cannot be written"),
+    }
 }
 
 fn describe(status: &Status) -> String {

@@ -238,6 +238,37 @@ fn each_object_has_its_slice_under_every_algorithm() {
 }
 
 #[test]
+fn what_came_at_one_time_keeps_its_order() {
+    let numbers = [0, 2, 4, 6];
+    let submit = |engine: &mut Engine| {
+        numbers.iter().for_each(|number| _ = engine.submit(Time(1), request(2, *number, Op::Read)).unwrap());
+    };
+    let other = GatePlan { slices: vec![slice(&[1], 10 * MS), slice(&[3], MS), slice(&[], 5 * MS)], ..plan() };
+    type Case = fn(&mut Engine, &dyn Fn(&mut Engine), GatePlan);
+    let cases: [Case; 3] = [
+        |engine, submit, _| {
+            engine.set_gate(Time::ZERO, Some(plan())).unwrap();
+            submit(engine);
+        },
+        |engine, submit, other| {
+            engine.set_gate(Time::ZERO, Some(other)).unwrap();
+            submit(engine);
+            engine.set_gate(Time(2), Some(plan())).unwrap();
+        },
+        |engine, submit, _| {
+            submit(engine);
+            engine.set_gate(Time(2), Some(plan())).unwrap();
+        },
+    ];
+    for (at, case) in cases.iter().enumerate() {
+        let mut engine = engine("to", 0);
+        case(&mut engine, &submit, other.clone());
+        assert_eq!(out(&mut engine, Time(3)), [], "case {at}");
+        assert_eq!(out(&mut engine, Time(10 * MS)), numbers, "case {at}");
+    }
+}
+
+#[test]
 fn what_may_go_by_an_engine_is_bounded_and_nothing_where_somebody_listens() {
     let of = |policy: &str, change: fn(&mut EngineConfig)| {
         let mut config = EngineConfig { in_flight_max: 4, ..EngineConfig::default() };

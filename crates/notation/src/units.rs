@@ -41,7 +41,7 @@ pub fn parse_duration(text: &str) -> Option<Duration> {
         "us" | "µs" => 1e3,
         "ms" => 1e6,
         "s" => 1e9,
-        "min" => 60e9,
+        "min" | "m" => 60e9,
         "" if number == 0.0 => 0.0,
         _ => return None,
     };

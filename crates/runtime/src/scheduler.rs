@@ -566,6 +566,12 @@ impl Scheduler {
         self.each(|shard| shard.wait_empty(&shard.nobody(), None, None));
     }
 
+    /// Whoever waits on another thread until requests have ended, in [`Scheduler::shutdown`], [`Client::detach`] or
+    /// [`Scheduler::wait_empty`], gives up as if the time for that were over, now and later. For who is about to free the scheduler.
+    pub fn end_waits(&self) {
+        self.0.shards.iter().for_each(|shard| shard.end_waits());
+    }
+
     /// Ends the scheduler: no request is accepted any more, those accepted are dispatched or failed, the threads end.
     ///
     /// When this returns, every client has been told of everything: no call of an executor is under way or will come, except

@@ -58,6 +58,8 @@ pub(crate) struct Shard {
     closed: AtomicBool,
     /// Threads that wait until all has ended, or nobody holds the engine or carries effects out.
     ending: AtomicU32,
+    /// Nobody waits until all has ended any more.
+    gives_up: AtomicBool,
     /// When the serving thread shall drive this engine.
     deadline: AtomicU64,
     bypasses_queue: AtomicBool,
@@ -111,6 +113,7 @@ impl Shard {
             capacity,
             closed: AtomicBool::new(false),
             ending: AtomicU32::new(0),
+            gives_up: AtomicBool::new(false),
             deadline: AtomicU64::new(NEVER),
             bypasses_queue: AtomicBool::new(bypass),
             bypass_max: AtomicU32::new(bypass_max),

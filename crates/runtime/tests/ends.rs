@@ -106,6 +106,38 @@ fn run(ends: Ends, driving: Driving, seed: u64) {
     }
 }
 
+/// Never ends what it has begun.
+#[derive(Default)]
+struct Holding(AtomicBool);
+
+impl Executor for Holding {
+    fn start(&self, _: &Batch, _: &Started<'_>) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+
+    fn cancelled(&self, _: &Request, _: i32) {}
+}
+
+#[test]
+fn who_drains_gives_up_when_nobody_is_to_wait() {
+    for driving in [Driving::Caller, Driving::Thread] {
+        let mut config = SchedulerConfig::new(PolicyConfig::parse("sjf").unwrap());
+        config.driving = driving;
+        let scheduler = Scheduler::start(config).unwrap();
+        let host = Arc::new(Holding::default());
+        let client = scheduler.attach_targets(host.clone(), 0..1).unwrap();
+        let (file, app, target) = (FileId(1), AppId(0), TargetId(0));
+        client.try_submit(0, Request { cookie: 0, file, app, target, op: Op::Read, offset: 0, len: 512 }).unwrap();
+        until("it has begun", || host.0.load(Ordering::SeqCst));
+        let drain = Shutdown::Drain { timeout: std::time::Duration::from_secs(3_600) };
+        std::thread::scope(|scope| {
+            let drains = scope.spawn(|| scheduler.shutdown(drain));
+            scheduler.end_waits();
+            assert_eq!(drains.join().unwrap().in_flight, 1, "{driving:?}");
+        });
+    }
+}
+
 #[test]
 fn inside_a_call_they_lose_nothing() {
     let number = |name: &str, default| std::env::var(name).map_or(default, |value| value.parse().unwrap());

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +15,17 @@ from sluicegate.trace import TraceError, read, write
 PARTLY = 3
 NO_END = "the trace has no end: it is still being written, or its recorder was killed"
 """Exit status where only a part of a trace or log could be used. Others: 0 for all of it, 1 for a failure."""
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise ValueError
+    return number
+
+
+# What argparse calls it.
+_positive.__name__ = "positive number"
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -74,17 +87,17 @@ def main(arguments: list[str] | None = None) -> int:
     )
     train.add_argument(
         "--seeds",
-        type=int,
+        type=_positive,
         help="experiments, scenarios or cases to train with (default: 8000, 10000, 1300)",
     )
     train.add_argument(
         "--gluster",
-        type=int,
+        type=_positive,
         help="council: experiments with GlusterFS's I/O nodes to train with (default: half of --seeds)",
     )
-    train.add_argument("--held-out", type=int, help="the same to judge by (default: 600, 300, 320)")
-    train.add_argument("--trees", type=int, help="of a forest (default: 12, 16)")
-    train.add_argument("--leaves", type=int, help="most leaves of a tree (default: 1000, 80)")
+    train.add_argument("--held-out", type=_positive, help="the same to judge by (default: 600, 300, 320)")
+    train.add_argument("--trees", type=_positive, help="of a forest (default: 12, 16)")
+    train.add_argument("--leaves", type=_positive, help="most leaves of a tree (default: 1000, 80)")
     train.add_argument("--seed", type=int, default=1, help="of the random numbers (default: 1)")
     windows = commands.add_parser(
         "windows", help="print where real windows of I/O nodes differ from simulated ones"
@@ -98,8 +111,14 @@ def main(arguments: list[str] | None = None) -> int:
     )
     args = parser.parse_args(arguments)
     run, extra = _COMMANDS[args.command]
+    # What ends us ends what we have begun, and takes away what is half done.
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         return run(args)
+    except KeyboardInterrupt:
+        print("sluicegate: interrupted", file=sys.stderr)
+        return 130
     except ImportError as error:
         package = f"./python[{extra}]" if extra else "./python"
         print(f"sluicegate: {error}; in Sluicegate's sources: pip install '{package}'", file=sys.stderr)

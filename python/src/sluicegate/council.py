@@ -57,7 +57,10 @@ def read(path: str | Path) -> Data:
     paper = [at for at in range(KNOWN, len(head)) if head[at].startswith(PAPER)]
     inputs = [at for at in range(KNOWN, len(head)) if at not in paper]
     columns = [head.index("seed"), head.index("label"), *paper, *inputs]
-    numbers = np.loadtxt(path, delimiter=",", skiprows=1, usecols=columns, ndmin=2)
+    try:
+        numbers = np.loadtxt(path, delimiter=",", skiprows=1, usecols=columns, ndmin=2)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
     return Data(
         inputs=numbers[:, 2 + len(paper) :],
         paper=numbers[:, 2 : 2 + len(paper)],
@@ -243,8 +246,15 @@ def dumps(network: Network, trained: dict[str, Any]) -> str:
 
 
 def load(path: str | Path) -> Network:
-    """Read a network's file."""
-    model = json.loads(Path(path).read_text())
+    """Read a network's file; raises ValueError if it is something else, or damaged."""
+    text = Path(path).read_text()
+    head, _, rest = text.partition('"crc32": "')
+    crc, _, tail = rest.partition('",\n')
+    if f'"format": "{FORMAT}"' not in head:
+        raise ValueError(f"{path}: no network of a council of this version ({FORMAT})")
+    if f"{zlib.crc32((head + tail).encode()):08x}" != crc:
+        raise ValueError(f"{path}: damaged: its checksum is another")
+    model = json.loads(text)
     arrays = {key: np.array(model[key]) for key in ("ranges", "lambdas", "means", "deviations")}
     layers = [(np.array(layer["weights"]).T, np.array(layer["bias"])) for layer in model["layers"]]
     return Network(names=model["inputs"], layers=layers, **arrays)

@@ -8,6 +8,7 @@
 //! 57, 1970).
 
 use super::Load;
+use super::live::{COST_MAX_S, Selector};
 
 /// Windows after a change of arms in which its effect is waited for and looked for.
 pub(super) const WINDOWS_MAX: usize = 16;
@@ -96,6 +97,28 @@ fn mean(values: &[f64]) -> f64 {
 
 fn squares(values: &[f64], mean: f64) -> f64 {
     values.iter().map(|value| (value - mean).powi(2)).sum()
+}
+
+impl Selector {
+    /// What the change of arms has cost, by the window in which it happened.
+    pub(super) fn note_cost(&mut self, load: &Load) {
+        if let Some(expected) = self.expected_rate().filter(|_| load.has_choice()) {
+            let lost = (1.0 - load.rate() / expected).clamp(0.0, 1.0) * load.seconds().min(COST_MAX_S);
+            self.knowledge.switch_s += 0.1 * (lost - self.knowledge.switch_s);
+        }
+    }
+
+    /// How much is held below, by when the last change of arms took effect.
+    pub(super) fn note_held(&mut self) {
+        if let Some(seen) = self.aftermath.held().filter(|_| self.settings.memory_below) {
+            self.knowledge.held_bytes = Some(believed(self.knowledge.held_bytes, seen));
+        }
+    }
+
+    /// Bytes that are believed to be held below; infinite: some are, and nothing is known of how many.
+    pub(super) fn held(&self) -> f64 {
+        if self.settings.memory_below { self.knowledge.held_bytes.unwrap_or(f64::INFINITY) } else { 0.0 }
+    }
 }
 
 #[cfg(test)]

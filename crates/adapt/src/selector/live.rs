@@ -100,6 +100,8 @@ impl Settings {
 pub struct Selector {
     pub(super) settings: Settings,
     pub(super) arms: Vec<Arm>,
+    /// The one that was in force at first, if there is no such among what there is to choose from for these devices.
+    pub(super) named: Option<Arm>,
     pub(super) names: Vec<String>,
     pub(super) prior: Option<Box<dyn Prior>>,
     pub(super) knowledge: Knowledge,
@@ -124,6 +126,8 @@ pub struct Selector {
     pub(super) gathered: (u32, Load),
     /// Windows in which requests were served and none had ended yet.
     pub(super) unfinished: Load,
+    /// The last window was answered by memory.
+    pub(super) after_memory: bool,
     pub(super) features: [PageHinkley; 3],
     pub(super) reward: PageHinkley,
     /// Windows without a choice, one after the other; how many are enough; windows since that was so.
@@ -211,6 +215,7 @@ impl Selector {
         in_force: &Arm,
         prior: Option<Box<dyn Prior>>,
     ) -> Result<Selector, SelectorError> {
+        let named = (!arms.contains(in_force)).then(|| in_force.clone());
         let arm = arms.iter().position(|arm| arm == in_force).unwrap_or_else(|| {
             arms.push(in_force.clone());
             arms.len() - 1
@@ -218,7 +223,7 @@ impl Selector {
         if settings.kind.asks_model() && prior.is_none() {
             return Err(SelectorError::NoModel(settings.kind));
         }
-        let windows = QUARTER_NS.div_ceil(settings.window_ns.max(1)).min(64) as u32;
+        let windows = QUARTER_NS.div_ceil(settings.window_ns.max(1)).min(1 << 16) as u32;
         // Behind memory a change shows late, by however short windows.
         let (quarter, gather) = if settings.memory_below { (1, windows) } else { (windows, 1) };
         let mut selector = Selector {
@@ -227,6 +232,7 @@ impl Selector {
             prior: prior.filter(|_| settings.kind.asks_model()),
             settings,
             arms,
+            named,
             arm,
             incumbent: arm,
             mode: Mode::Steady,
@@ -240,6 +246,7 @@ impl Selector {
             gather,
             gathered: (0, Load::default()),
             unfinished: Load::default(),
+            after_memory: false,
             features: [0.1, 0.05, 0.2].map(PageHinkley::new),
             reward: PageHinkley::new(0.03),
             light: 0,
@@ -335,6 +342,10 @@ impl Selector {
         if self.settings.kind == Kind::Fixed {
             return None;
         }
+        if load.start.since(self.unfinished.end) > self.settings.window_ns {
+            // Nobody has seen how it ended.
+            self.unfinished = Load::default();
+        }
         if load.completed() == 0 {
             if load.busy_ns > 0 {
                 self.unfinished.append(load);
@@ -379,7 +390,9 @@ impl Selector {
         self.record_window(load);
         if self.skip > 0 {
             self.skip -= 1;
-            if self.is_still_there(load) {
+            if load.is_immediate() {
+                self.pass_over_memory();
+            } else if self.is_still_there(load) {
                 // What was credited before is older than what ends next.
                 self.before = None;
                 self.aftermath.see(load, self.held());
@@ -390,11 +403,18 @@ impl Selector {
         if !load.has_choice() {
             return self.rest(load);
         }
+        let after_memory = std::mem::take(&mut self.after_memory);
         if self.mode == Mode::Resting {
             // If it was for a moment only, patience pays.
             let usual = REST_AFTER * self.quarter;
             let hasty = self.rested < 2 * usual;
-            self.rest_after = if hasty { (self.rest_after * 2).min(REST_AFTER_MAX * self.quarter) } else { usual };
+            self.rest_after = if after_memory {
+                self.rest_after
+            } else if hasty {
+                (self.rest_after * 2).min(REST_AFTER_MAX * self.quarter)
+            } else {
+                usual
+            };
             self.mode = Mode::Steady;
         }
         self.light = 0;
@@ -403,7 +423,7 @@ impl Selector {
             self.aftermath.see(load, self.held());
             let finds_out = self.finding_out > 0;
             self.finding_out = self.finding_out.saturating_sub(1);
-            if self.aftermath.is_over() && !self.waits_for_step(load) && !finds_out {
+            if self.aftermath.is_over() && !self.waits_for_step(load) && !finds_out && !after_memory {
                 self.credit(load, *windows);
             }
         } else {
@@ -428,12 +448,13 @@ impl Selector {
 
     /// There is nothing to choose from.
     fn rest(&mut self, load: &Load) {
-        self.meter.pause();
         self.is_changing = false;
         if load.is_immediate() {
-            self.take_back_level();
+            self.pass_over_memory();
+        } else {
+            self.meter.pause();
         }
-        self.place.iter_mut().for_each(|place| place.parts.clear());
+        self.place.iter_mut().for_each(|place| place.parts.pause());
         self.pass_by(load);
         (self.light, self.rested) = (self.light.saturating_add(1), self.rested.saturating_add(1));
         let enough = if load.is_immediate() { REST_AFTER_IMMEDIATE } else { self.rest_after };
@@ -455,26 +476,6 @@ impl Selector {
     }
 
     // ---- evidence --------------------------------------------------------------------------------------------
-
-    /// What the change of arms has cost, by the window in which it happened.
-    fn note_cost(&mut self, load: &Load) {
-        if let Some(expected) = self.expected_rate().filter(|_| load.has_choice()) {
-            let lost = (1.0 - load.rate() / expected).clamp(0.0, 1.0) * load.seconds().min(COST_MAX_S);
-            self.knowledge.switch_s += 0.1 * (lost - self.knowledge.switch_s);
-        }
-    }
-
-    /// How much is held below, by when the last change of arms took effect.
-    pub(super) fn note_held(&mut self) {
-        if let Some(seen) = self.aftermath.held().filter(|_| self.settings.memory_below) {
-            self.knowledge.held_bytes = Some(held::believed(self.knowledge.held_bytes, seen));
-        }
-    }
-
-    /// Bytes that are believed to be held below; infinite: some are, and nothing is known of how many.
-    fn held(&self) -> f64 {
-        if self.settings.memory_below { self.knowledge.held_bytes.unwrap_or(f64::INFINITY) } else { 0.0 }
-    }
 
     /// Work per busy second that is expected of the arm in force.
     pub(super) fn expected_rate(&self) -> Option<f64> {

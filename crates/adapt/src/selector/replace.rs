@@ -10,13 +10,16 @@ impl Selector {
     /// these devices. What is in force goes on. Of another kind as much may be tried as where nothing is known.
     pub fn set_device(&mut self, device: Device, arms: Vec<Arm>) {
         let settings = Settings { device, ..self.settings.clone() };
+        let named = self.named.take();
+        let mut arms = arms;
+        arms.extend(named.iter().filter(|named| !arms.contains(named)).cloned().collect::<Vec<_>>());
         // It had what its kind asks for before.
         let Ok(mut new) = Selector::new(settings, arms, &self.arm().clone(), self.prior.take()) else { return };
         let known = std::mem::replace(&mut self.knowledge, Knowledge::new(device));
         // Nothing is known of what there is more to choose from.
         let budget_s = if device == known.device { known.budget_s } else { new.knowledge.budget_s };
         new.knowledge = Knowledge { device, budget_s, ..known };
-        new.trial_gain = self.trial_gain;
+        (new.named, new.trial_gain) = (named, self.trial_gain);
         (new.changes, new.trials, new.tried_s) = (self.changes, self.trials, self.tried_s);
         new.change = self.change.take();
         // It goes on, and with it the log of decisions.
@@ -74,6 +77,12 @@ mod tests {
         assert!(selector.take_unsaved(), "what is kept is about other devices");
         let log: Vec<Why> = std::iter::from_fn(|| selector.take_record()).map(|record| record.why).collect();
         assert_eq!(log, [Why::Begin, Why::NewDevice], "it goes on");
+        let named = Arm::parse("aioli wait_time=2ms").unwrap();
+        let settings = Settings::new(Kind::Bandit, Device::Unknown);
+        let mut of_a_user = Selector::new(settings, unknown.clone(), &named, None).unwrap();
+        of_a_user.arm = 0;
+        (0..2).for_each(|_| of_a_user.set_device(Device::Disk, disk.clone()));
+        assert_eq!(of_a_user.arms.iter().filter(|arm| **arm == named).count(), 1, "what was named is there");
         selector.knowledge.budget_s = 7.0;
         selector.set_device(Device::Disk, disk[1..].to_vec());
         assert_eq!(selector.knowledge().budget_s, 7.0, "it is the same device");

@@ -99,7 +99,7 @@ impl Selector {
             if !is_whole {
                 place.parts.add(load, self.quarter, self.settings.window_ns);
             }
-            return is_whole;
+            return is_whole && !self.is_changing;
         }
         let look = self.place.as_ref().map(|place| place.looks[self.arm].unwrap_or(place.seen));
         let class = Context::of(load, look);
@@ -236,9 +236,11 @@ impl Selector {
         }
     }
 
-    /// The last window has seen how memory began to answer, which is no workload that is compared with this one: so much more than usual was the rate
-    /// that the level goes back, too.
-    pub(super) fn take_back_level(&mut self) {
+    /// The window before this one has seen how memory began to answer, which is no workload that is compared with this one: so much more than usual was
+    /// the rate that the level goes back, too. The next one may see how that ends.
+    pub(super) fn pass_over_memory(&mut self) {
+        self.after_memory = true;
+        self.meter.restart();
         if let (Some(before), Some(place)) = (&self.before, &mut self.place) {
             place.level = before.level;
         }

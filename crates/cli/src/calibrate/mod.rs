@@ -58,7 +58,7 @@ pub(crate) struct Args {
     /// Time for everything
     #[arg(long, value_name = "TIME", default_value = "10min", value_parser = time)]
     budget: Duration,
-    /// Write what was learned to this file, too (scheduler.learned, sluice model show) [default: none]
+    /// Write what was learned to this file, too (scheduler.learned, sluice model show); - is standard output [default: none]
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     /// Although others use the device
@@ -91,11 +91,18 @@ struct Known {
     arms: Vec<Arm>,
 }
 
+/// What a model is: its name, and where that is a file's, what is in it.
+fn model_text(name_or_path: &str) -> String {
+    let text = std::fs::read_to_string(name_or_path).unwrap_or_default();
+    format!("{name_or_path}\n{text}")
+}
+
 /// Calibrates.
 ///
 /// # Errors
 /// If the path cannot be used, is busy or full, or a measurement fails.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    output::check_standard(args.out.as_deref(), args.json)?;
     args.out.as_deref().map_or(Ok(()), output::check_file)?;
     let path = checked(args)?;
     let name = mount::device::name(std::slice::from_ref(&path), args.emulate.as_deref());
@@ -115,8 +122,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         return Ok(interrupted());
     }
     let task = Task::new(
-        path.display().to_string(),
-        args.emulate.clone(),
+        &path,
+        args.emulate.as_deref().map(model_text),
         args.direct,
         args.budget.as_secs_f64(),
         args.file_size,

@@ -9,7 +9,7 @@ use sluice_adapt::selector::{Arm, Context, Device, Knowledge, Measured};
 use super::measure::PATTERNS;
 
 /// Grows when something means something else.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// What an arm gave under a pattern.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -42,6 +42,10 @@ impl Cell {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Task {
     version: u32,
+    /// Whose algorithms and classes these are.
+    program: String,
+    /// Which file system is there.
+    file_system: u64,
     pub(super) path: String,
     pub(super) emulate: Option<String>,
     pub(super) direct: bool,
@@ -50,8 +54,20 @@ pub(super) struct Task {
 }
 
 impl Task {
-    pub(super) fn new(path: String, emulate: Option<String>, direct: bool, budget_s: f64, file_bytes: u64) -> Task {
-        Task { version: VERSION, path, emulate, direct, budget_s, file_bytes }
+    /// Of the file system at `path`; `emulate`: the model that is emulated there, as text.
+    pub(super) fn new(path: &Path, emulate: Option<String>, direct: bool, budget_s: f64, file_bytes: u64) -> Task {
+        let file_system = rustix::fs::statvfs(path).map_or(0, |stat| stat.f_fsid);
+        let program = crate::version::VERSION.to_owned();
+        Task {
+            version: VERSION,
+            program,
+            file_system,
+            path: path.display().to_string(),
+            emulate,
+            direct,
+            budget_s,
+            file_bytes,
+        }
     }
 }
 
@@ -127,7 +143,7 @@ mod tests {
     fn what_was_interrupted_goes_on_where_it_was_and_another_task_begins_anew() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("progress");
-        let task = Task::new("/x".into(), None, false, 60.0, 1 << 20);
+        let task = Task::new(Path::new("/x"), None, false, 60.0, 1 << 20);
         let arms = sluice_adapt::selector::arms(Device::Flash, &EngineConfig::default());
         let mut progress = Progress::load(Some(&path), &task);
         let mut seen = Vec::new();

@@ -48,15 +48,17 @@ struct Stretch<'a> {
 /// The workloads one after the other.
 fn stretches(records: &[Record], end: f64) -> Vec<Stretch<'_>> {
     let mut all: Vec<Stretch<'_>> = Vec::new();
+    let mut is_there = false;
     for record in records {
-        let Some(context) = record.context.as_deref() else { continue };
-        if all.last().is_some_and(|last| last.context == context) {
-            continue;
-        }
-        if let Some(last) = all.last_mut() {
+        let context = record.context.as_deref();
+        let goes_on = is_there && all.last().map(|last| last.context) == context;
+        if let Some(last) = all.last_mut().filter(|_| is_there && !goes_on) {
             last.to = record.t;
         }
-        all.push(Stretch { context, from: record.t, to: end });
+        if let Some(context) = context.filter(|_| !goes_on) {
+            all.push(Stretch { context, from: record.t, to: end });
+        }
+        is_there = context.is_some();
     }
     all
 }
@@ -315,6 +317,21 @@ mod tests {
             assert_eq!(key, if contexts > 9 { 8 } else { contexts }, "{texts:?}");
             assert_eq!(texts.contains(&"and 16 more, for less time"), contexts == 24);
         }
+    }
+
+    #[test]
+    fn where_there_was_nothing_to_choose_from_there_is_no_workload() {
+        let at = |t: f64, context: Option<&str>| Record {
+            context: context.map(str::to_owned),
+            ..record(t, Why::Window, "noop", 20.0)
+        };
+        let (one, two) = (Some("r2.q0.d1.f1.a0"), Some("w2.q0.d1.f1.a0"));
+        let contexts = [None, one, one, None, None, one, two, two];
+        let records: Vec<Record> = contexts.iter().enumerate().map(|(t, context)| at(t as f64, *context)).collect();
+        let found: Vec<(&str, f64, f64)> =
+            stretches(&records, 9.0).iter().map(|stretch| (stretch.context, stretch.from, stretch.to)).collect();
+        let (one, two) = (one.unwrap(), two.unwrap());
+        assert_eq!(found, [(one, 1.0, 3.0), (one, 5.0, 6.0), (two, 6.0, 9.0)]);
     }
 
     /// What no selector has, but a file may: the picture stays one that can be looked at.

@@ -498,7 +498,7 @@ pub(super) static PAGES: &[Page] = &[
                 "ten minutes: what serves each kind of workload best there, for mounts that choose",
             ),
             (
-                "sluice calibrate /scratch --budget 2min --out scratch.json",
+                "sluice calibrate /scratch --budget 2min --out scratch.known",
                 "less sure; in a file, too, for other mounts on such devices",
             ),
             ("sluice calibrate /tmp/a --emulate hdd-7200 --budget 1min", "on an emulated hard disk"),

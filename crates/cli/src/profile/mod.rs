@@ -121,6 +121,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let files = || args.out.iter().chain(&args.plot).map(PathBuf::as_path);
     output::check_standard(files(), args.json)?;
     files().try_for_each(output::check_file)?;
+    check_apart(args.out.as_deref(), args.plot.as_deref())?;
     match args {
         Args { command: Some(Command::Show(show)), .. } => run_show(&show),
         Args { device: Some(ref model), .. } => run_model(&args, model),
@@ -190,8 +191,18 @@ fn draw(profile: &Profile, to: Option<&std::path::Path>) -> anyhow::Result<()> {
     output::write_file(to, svg.as_bytes())
 }
 
+/// That the picture does not take the place of the profile.
+fn check_apart(profile: Option<&std::path::Path>, plot: Option<&std::path::Path>) -> anyhow::Result<()> {
+    let real = |path: &std::path::Path| std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    if let (Some(profile), true) = (profile, profile.is_some() && profile.map(real) == plot.map(real)) {
+        bail!("{}: the picture would take the place of the profile", profile.display());
+    }
+    Ok(())
+}
+
 fn run_show(show: &Show) -> anyhow::Result<ExitCode> {
     output::check_standard(show.plot.as_deref(), show.json)?;
+    check_apart(Some(&show.file), show.plot.as_deref().filter(|plot| !output::is_standard(plot)))?;
     let name = input::name(&show.file);
     let text = input::text(&show.file).with_context(|| format!("{name} cannot be read"))?;
     let profile = Profile::parse(&name, &text)?;

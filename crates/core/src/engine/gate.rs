@@ -153,7 +153,7 @@ impl Engine {
             }
             gate.arrived(slot, entry.app);
         }
-        self.each_of(held, |engine, slot| engine.keep_back(slot));
+        self.each_of(held, |engine, slot| engine.keep_back(slot, false));
     }
 
     /// Nobody is held back any more.
@@ -213,12 +213,13 @@ impl Engine {
                 self.queues.enter_busy(slot);
             }
             self.policy.algorithm_mut().removed(now, &[slot], Removal::Cancelled, &self.queues);
-            self.keep_back(slot);
+            self.keep_back(slot, true);
         }
     }
 
-    /// An eligible request that is in no order is held, by its age. O(1) where it is older, or younger, than all others held.
-    fn keep_back(&mut self, slot: Slot) {
+    /// An eligible request that is in no order is held, by its age: before those of the same age if it `returns`, else after them. O(1) where it is
+    /// older, or younger, than all others held.
+    fn keep_back(&mut self, slot: Slot, returns: bool) {
         let bound = self.overdue_after();
         if let Some(streams) = &mut self.streams {
             streams.hide(slot);
@@ -235,7 +236,9 @@ impl Engine {
         let held = &mut gate.objects[object].held;
         let age = |slot: Slot| entries[slot as usize].eligible_since();
         match held.front() {
-            Some(front) if age(front) >= Some(since) => held.push_front(&mut self.queues.arrival_links, slot),
+            Some(front) if age(front) > Some(since) || (returns && age(front) == Some(since)) => {
+                held.push_front(&mut self.queues.arrival_links, slot)
+            }
             _ => held.insert_from_back(&mut self.queues.arrival_links, slot, |other| age(other) <= Some(since)),
         }
         gate.held += 1;
@@ -311,7 +314,7 @@ impl Engine {
         if self.is_strict() {
             self.queues.enter_busy(slot);
         }
-        self.keep_back(slot);
+        self.keep_back(slot, false);
         true
     }
 

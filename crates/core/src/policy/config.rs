@@ -264,10 +264,12 @@ fn read_value(key: &str, info: &ParamInfo, text: &str) -> Result<u64, ConfigErro
         Err(_) => {
             let real: f64 = number.parse().map_err(|_| bad())?;
             let scaled = real * unit as f64;
-            if !(0.0..9.0e18).contains(&scaled) || scaled.fract() != 0.0 {
+            // 8.2 is none of the numbers that there are: a little less.
+            let whole = scaled.round();
+            if !(0.0..9.0e18).contains(&scaled) || (scaled - whole).abs() > 1e-12 * whole {
                 return Err(bad());
             }
-            scaled as u64
+            whole as u64
         }
     };
     if (info.min..=info.max).contains(&value) { Ok(value) } else { Err(bad()) }
@@ -310,6 +312,26 @@ mod tests {
             }
             assert_eq!(config, again);
         }
+    }
+
+    #[test]
+    fn parts_of_a_unit_are_read_as_they_are_written() {
+        for (text, ns) in [("8.2ms", 8_200_000), ("4.1ms", 4_100_000), ("0.5us", 500), ("1.001ms", 1_001_000)] {
+            let config = PolicyConfig::parse("mlf").unwrap().with("wait_time", text).unwrap();
+            let shown: Vec<_> = config.describe().into_iter().filter(|(key, _)| key == "wait_time").collect();
+            assert_eq!(parse_ns(&shown[0].1), ns, "{text}: {shown:?}");
+        }
+        assert!(PolicyConfig::parse("mlf").unwrap().with("wait_time", "1.0000001us").is_err());
+    }
+
+    fn parse_ns(text: &str) -> u64 {
+        let digits = text.trim_end_matches(char::is_alphabetic);
+        let unit = match &text[digits.len()..] {
+            "us" => 1_000,
+            "ms" => 1_000_000,
+            _ => 1,
+        };
+        digits.parse::<u64>().unwrap() * unit
     }
 
     #[test]

@@ -42,13 +42,21 @@ impl Shard {
         self.gate.changed();
     }
 
-    /// Waits until every accepted request has ended, of one client or of all; false if that took until after `until`.
+    /// Whoever waits until all has ended gives up, now and later.
+    pub(crate) fn end_waits(&self) {
+        self.gives_up.store(true, Ordering::SeqCst);
+        self.gate.changed();
+    }
+
+    /// Waits until every accepted request has ended, of one client or of all; false if that took until after `until`, or nobody waits any
+    /// more.
     pub(crate) fn wait_empty(&self, own: &Completer, port: Option<&Port>, until: Option<Instant>) -> bool {
         let is_empty = || match port.and_then(Port::counts) {
             Some((outstanding, _)) => outstanding == 0,
             None => self.token.places() == 0 || port.is_some_and(Port::has_left),
         };
-        self.wait_driving(own, until, false, is_empty)
+        let is_over = || is_empty() || self.gives_up.load(Ordering::SeqCst);
+        self.wait_driving(own, until, false, is_over) && is_empty()
     }
 
     /// Waits for what others do, and hands in before what a host has reported in the very call in which it waits. `drives`:
