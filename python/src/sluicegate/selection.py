@@ -395,7 +395,9 @@ def train_with(
     data = read(path)
     lost = validated(data, settings)
     if not np.isfinite(lost):
-        raise ValueError(f"{path}: {len(data)} cases are too few: some are kept to judge by, some to train with")
+        raise ValueError(
+            f"{path}: {len(data)} cases are too few: some are kept to judge by, some to train with"
+        )
     say(f"{len(data)} cases, {len(data.inputs)} windows: mean regret {lost:.1%} by cross-validation")
     with staged(out) as made:
         model, file = fit(data, settings), made / "selection.json"
