@@ -8,11 +8,12 @@ use super::{Arm, Device, Knowledge, Settings};
 impl Selector {
     /// The devices are of another kind, or more is known of them, for which there is this to choose from. What each arm has gained stays known: it was
     /// these devices. What is in force goes on. Of another kind as much may be tried as where nothing is known.
-    pub fn set_device(&mut self, device: Device, arms: Vec<Arm>) {
+    pub fn set_device(&mut self, device: Device, mut arms: Vec<Arm>) {
         let settings = Settings { device, ..self.settings.clone() };
         let named = self.named.take();
-        let mut arms = arms;
-        arms.extend(named.iter().filter(|named| !arms.contains(named)).cloned().collect::<Vec<_>>());
+        if let Some(named) = named.as_ref().filter(|named| !arms.contains(named)) {
+            arms.push(named.clone());
+        }
         // It had what its kind asks for before.
         let Ok(mut new) = Selector::new(settings, arms, &self.arm().clone(), self.prior.take()) else { return };
         let known = std::mem::replace(&mut self.knowledge, Knowledge::new(device));

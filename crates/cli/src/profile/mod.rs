@@ -194,7 +194,7 @@ fn draw(profile: &Profile, to: Option<&std::path::Path>) -> anyhow::Result<()> {
 /// That the picture does not take the place of the profile.
 fn check_apart(profile: Option<&std::path::Path>, plot: Option<&std::path::Path>) -> anyhow::Result<()> {
     let real = |path: &std::path::Path| std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    if let (Some(profile), true) = (profile, profile.is_some() && profile.map(real) == plot.map(real)) {
+    if let Some(profile) = profile.filter(|profile| plot.map(real) == Some(real(profile))) {
         bail!("{}: the picture would take the place of the profile", profile.display());
     }
     Ok(())
