@@ -19,7 +19,7 @@ use crate::bed::Disk;
 ///
 /// With --real: programs on an emulated disk with ext4, as `sluice-bench rivals` has them, and workloads that change from one of
 /// these to the next, against the kernel's schedulers and fixed configurations; and what a mount that chooses costs where there is
-/// nothing to choose, in memory and on this machine's own disk. Needs what rivals needs. Takes about 8 hours, with --quick 50 minutes.
+/// nothing to choose, in memory and on this machine's own disk. Needs what rivals needs. Takes about 12 hours, with --quick 50 minutes.
 /// Ctrl-C then prints what there is so far.
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -61,6 +61,12 @@ pub(crate) struct Args {
     /// Real: seconds for which a workload, or a phase of one, runs on a side in a round [default: 5; with --quick 2]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=60))]
     seconds: Option<u32>,
+    /// Real: all nine configurations that a selector chooses from, also with --quick
+    #[arg(long)]
+    all_arms: bool,
+    /// Real: where `overhead` measures this machine's own disk
+    #[arg(long, value_name = "DIR", default_value = "/var/tmp")]
+    own: PathBuf,
     #[command(flatten)]
     disk: Disk,
 }

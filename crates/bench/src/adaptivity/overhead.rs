@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use serde::Serialize;
 use sluice_cli::output;
 
@@ -32,6 +32,7 @@ const CELLS: [(&str, &str, &[&str]); 4] = [
 #[derive(Serialize)]
 pub(super) struct Overhead {
     place: &'static str,
+    dir: String,
     workload: &'static str,
     /// Median of the rounds, smallest, largest.
     pub(super) ratio: f64,
@@ -49,19 +50,19 @@ struct Place<'a> {
     room: tempfile::TempDir,
 }
 
-/// Measures on memory and on the disk of `dir`.
+/// Measures on memory and in `own`, on this machine's own disk.
 ///
 /// # Errors
 /// What the programs say.
 pub(super) fn measure(
     runner: &Runner,
     sluice: &Path,
-    dir: Option<&Path>,
+    own: &Path,
     rounds: u32,
     learn_s: u32,
 ) -> anyhow::Result<Vec<Overhead>> {
     let mut found = Vec::new();
-    let places = [("memory", PathBuf::from("/dev/shm")), ("own disk", dir.unwrap_or(Path::new("/var/tmp")).to_owned())];
+    let places = [("memory", PathBuf::from("/dev/shm")), ("own disk", own.to_owned())];
     for (name, dir) in places {
         let room = tempfile::Builder::new().prefix("sluice-adaptivity-").tempdir_in(&dir);
         let room = room.with_context(|| dir.display().to_string())?;
@@ -95,10 +96,22 @@ pub(super) fn measure(
             let mut ratios: Vec<f64> = rates[1].iter().zip(&rates[0]).map(|(ours, noop)| ours / noop).collect();
             let (ratio, range) = median(&mut ratios);
             let [noop_mb_s, adaptive_mb_s] = rates.map(|mut rates| median(&mut rates).0);
-            found.push(Overhead { place: name, workload, ratio, range, noop_mb_s, adaptive_mb_s, arm });
+            let dir = dir.display().to_string();
+            found.push(Overhead { place: name, dir, workload, ratio, range, noop_mb_s, adaptive_mb_s, arm });
         }
     }
     Ok(found)
+}
+
+/// # Errors
+/// If the directory is in memory.
+pub(super) fn expect_disk(own: &Path) -> anyhow::Result<()> {
+    const IN_MEMORY: [i64; 2] = [libc::TMPFS_MAGIC, 0x8584_58f6];
+    let stat = rustix::fs::statfs(own).with_context(|| own.display().to_string())?;
+    if IN_MEMORY.contains(&(stat.f_type as i64)) {
+        bail!("--own {}: that is in memory, and no disk; name a directory on this machine's disk", own.display());
+    }
+    Ok(())
 }
 
 impl Place<'_> {
@@ -180,8 +193,28 @@ pub(super) fn print(found: &[Overhead]) {
     for one in found {
         let missed = if one.ratio < 1.0 - BAR { "MISSED " } else { "" };
         output::line(format_args!(
-            "{:<10}{:<38}{:>10.1}{:>10.1}  {missed}{:.3} ({:.3}..{:.3}), {}",
-            one.place, one.workload, one.noop_mb_s, one.adaptive_mb_s, one.ratio, one.range[0], one.range[1], one.arm
+            "{:<10}{:<38}{:>10.1}{:>10.1}  {missed}{:.3} ({:.3}..{:.3}), {}, in {}",
+            one.place,
+            one.workload,
+            one.noop_mb_s,
+            one.adaptive_mb_s,
+            one.ratio,
+            one.range[0],
+            one.range[1],
+            one.arm,
+            one.dir
         ));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_not_this_machines_own_disk() {
+        let error = expect_disk(Path::new("/dev/shm")).unwrap_err().to_string();
+        assert!(error.contains("--own /dev/shm: that is in memory"), "{error}");
+        assert!(expect_disk(Path::new("/nowhere")).is_err());
     }
 }

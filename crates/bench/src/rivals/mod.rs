@@ -81,7 +81,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     let workloads = chosen(&args.workload)?;
     let sides = sides(&args)?;
-    let disk_bytes = args.disk.bytes()?;
+    let (disk_bytes, rotates) = (args.disk.bytes()?, args.disk.rotates()?);
     expect_all(&workloads)?;
 
     let runner = Runner::new()?;
@@ -91,19 +91,24 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         rounds: args.rounds.unwrap_or(if args.quick { 3 } else { 5 }),
         seconds: args.seconds.unwrap_or(if args.quick { 2 } else { 5 }),
         seed: args.seed,
+        rotates,
         bed,
         runner,
         sides,
     };
     test.prepare(&workloads, disk_bytes)?;
-    let rows = test.measure(&workloads)?;
-    let report = Report::new(args.disk.title(), test.rounds, test.seconds, test.sides.clone(), rows);
-    if args.json {
-        output::pretty_json(&report.as_json())?;
-    } else {
-        report.print();
+    let mut rows = Vec::new();
+    let result = test.measure(&workloads, &mut rows);
+    // What was measured for an hour is not to go with what fails then.
+    if result.is_ok() || !rows.is_empty() {
+        let report = Report::new(test.rounds, test.seconds, test.sides.clone(), rows).on(args.disk.title(), rotates);
+        if args.json {
+            output::pretty_json(&report.as_json())?;
+        } else {
+            report.print();
+        }
     }
-    Ok(ExitCode::SUCCESS)
+    result.map(|()| ExitCode::SUCCESS)
 }
 
 /// The workloads with these names, or all.
@@ -175,6 +180,7 @@ struct Test {
     rounds: u32,
     seconds: u32,
     seed: u64,
+    rotates: bool,
 }
 
 impl Test {
@@ -188,13 +194,13 @@ impl Test {
             .filter(|data| workloads.iter().any(|workload| workload.needs.contains(data)))
             .collect();
         let none = Side { scheduler: "none".to_owned(), policy: None };
-        let dir = self.bed.switch(&none, &settings(false))?;
+        let dir = self.bed.switch(&none, &settings(self.rotates, false))?;
         data::lay(&self.runner, &dir, &needs, self.seconds, disk_bytes)?;
         bar.set_message("verifying the files from every side");
         for side in &self.sides {
             for direct in [false, true] {
                 if workloads.iter().any(|workload| workload.direct == direct) {
-                    let dir = self.bed.switch(side, &settings(direct))?;
+                    let dir = self.bed.switch(side, &settings(self.rotates, direct))?;
                     data::verify(&self.runner, &dir, &needs, self.seconds, direct)
                         .with_context(|| format!("{}, direct: {direct}", side.name()))?;
                 }
@@ -204,10 +210,9 @@ impl Test {
         Ok(())
     }
 
-    fn measure(&self, workloads: &[Workload]) -> anyhow::Result<Vec<Row>> {
+    fn measure(&self, workloads: &[Workload], rows: &mut Vec<Row>) -> anyhow::Result<()> {
         let runs = (workloads.len() * self.sides.len()) as u64 * u64::from(self.rounds);
         let bar = output::bar(runs, "{bar:40} {pos}/{len} runs, {eta} left  {msg}");
-        let mut rows = Vec::new();
         for workload in workloads {
             let mut row = Row { workload: *workload, runs: vec![Vec::new(); self.sides.len()] };
             for round in 0..self.rounds {
@@ -217,7 +222,7 @@ impl Test {
                     self.runner.go_on()?;
                     let name = self.sides[side].name();
                     bar.set_message(format!("{}, {name}", workload.name));
-                    let dir = self.bed.switch(&self.sides[side], &settings(workload.direct))?;
+                    let dir = self.bed.switch(&self.sides[side], &settings(self.rotates, workload.direct))?;
                     let run = run_workload(&self.runner, workload, &dir, [self.seconds; 2], seed)
                         .with_context(|| format!("{}, {name}", workload.name))?;
                     row.runs[side].push(run);
@@ -228,11 +233,10 @@ impl Test {
         }
         if workloads.iter().any(|workload| workload.needs.contains(&Data::Database)) {
             bar.set_message("checking the databases");
-            data::check_databases(&self.runner, &self.bed.switch(&self.sides[0], &settings(false))?)?;
+            data::check_databases(&self.runner, &self.bed.switch(&self.sides[0], &settings(self.rotates, false))?)?;
         }
         bar.finish_and_clear();
-        self.bed.leave()?;
-        Ok(rows)
+        self.bed.leave()
     }
 }
 

@@ -12,10 +12,11 @@ use crate::statistics::median;
 const BAR: f64 = 0.95;
 
 /// The same for all algorithms and workloads, but that direct I/O goes past both caches and the other through the mount's.
-pub(crate) fn settings(direct: bool) -> [&'static str; 5] {
+/// `rotates`: the emulated device has an arm to move.
+pub(crate) fn settings(rotates: bool, direct: bool) -> [&'static str; 5] {
     let (cache, direct) =
         if direct { ("cache = \"none\"", "direct = true") } else { ("cache = \"auto\"", "direct = false") };
-    [cache, "[volume]", direct, "[device]", "kind = \"disk\""]
+    [cache, "[volume]", direct, "[device]", if rotates { "kind = \"disk\"" } else { "kind = \"flash\"" }]
 }
 
 /// One run of a workload.
@@ -37,6 +38,8 @@ pub(crate) struct Row {
 
 pub(crate) struct Report {
     disk: String,
+    /// See [`settings`].
+    rotates: bool,
     rounds: u32,
     seconds: u32,
     sides: Vec<Side>,
@@ -68,9 +71,14 @@ impl Row {
 }
 
 impl Report {
+    /// Of that disk.
+    pub(crate) fn on(self, disk: String, rotates: bool) -> Report {
+        Report { disk, rotates, ..self }
+    }
+
     /// Rows in the order of how much Sluicegate loses.
-    pub(crate) fn new(disk: String, rounds: u32, seconds: u32, sides: Vec<Side>, rows: Vec<Row>) -> Report {
-        let mut report = Report { disk, rounds, seconds, sides, rows };
+    pub(crate) fn new(rounds: u32, seconds: u32, sides: Vec<Side>, rows: Vec<Row>) -> Report {
+        let mut report = Report { disk: String::new(), rotates: true, rounds, seconds, sides, rows };
         let mut rows = std::mem::take(&mut report.rows);
         rows.sort_by(|a, b| report.best_ratio(a).1.total_cmp(&report.best_ratio(b).1));
         report.rows = rows;
@@ -160,8 +168,8 @@ impl Report {
             "disk": self.disk,
             "rounds": self.rounds,
             "seconds": self.seconds,
-            "sluice_direct": settings(true),
-            "sluice_buffered": settings(false),
+            "sluice_direct": settings(self.rotates, true),
+            "sluice_buffered": settings(self.rotates, false),
             "rows": self.rows.iter().map(row).collect::<Vec<_>>(),
             "bar": BAR,
             "reached": of(&mut self.ours(), &|side| json!(self.reached(side))),
@@ -170,7 +178,7 @@ impl Report {
     }
 
     pub(crate) fn print(&self) {
-        let toml = |direct| settings(direct).join(" ");
+        let toml = |direct| settings(self.rotates, direct).join(" ");
         output::line(format_args!(
             "{}: medians of {} of {} s, all sides in turns\n\
              Sluicegate's mounts: {}\n\
@@ -254,7 +262,7 @@ mod tests {
             vec![side("none", None), side("bfq", None), side("none", Some("hbrr")), side("bfq", Some("to-agg"))];
         let won = row(0, [&[5.0, 1.0, 5.0], &[10.0, 1.0, 20.0], &[20.0, 2.0, 40.0], &[9.0, 0.9, 18.0]]);
         let lost = row(1, [&[8.0, 8.0, 8.0], &[4.0, 4.0, 4.0], &[2.0, 4.0, 2.0], &[4.0, 4.0, 8.0]]);
-        Report::new("emulated x".to_owned(), 3, 1, sides, vec![won, lost])
+        Report::new(3, 1, sides, vec![won, lost])
     }
 
     #[test]
@@ -274,7 +282,7 @@ mod tests {
         let sides =
             [side("none", None), side("none", Some("sjf/off")), side("bfq", Some("sjf")), side("none", Some("sjf"))];
         let row = row(0, [&[1.0; 3], &[4.0, 5.0, 1.0], &[9.0; 3], &[2.0, 5.0, 3.0]]);
-        let json = Report::new("emulated x".to_owned(), 3, 1, sides.to_vec(), vec![row]).as_json();
+        let json = Report::new(3, 1, sides.to_vec(), vec![row]).as_json();
         assert_eq!(json["rows"][0]["anticipation"], json!({"sjf": {"ratio": 1.0, "range": [0.5, 3.0]}}));
     }
 

@@ -7,7 +7,7 @@ use anyhow::{Context, bail};
 use sluice_adapt::selector::Device;
 use sluice_core::{AppId, EngineConfig, PolicyConfig};
 use sluice_fuse::{CacheMode, MountHandle, MountOptions};
-use sluice_runtime::{Volume, VolumeConfig, VolumeSnapshot};
+use sluice_runtime::{Engines, Volume, VolumeConfig, VolumeSnapshot};
 use sluice_select::{Ground, Selection};
 use sluice_storage::striped::{FirstTarget, StripedOptions, StripedStorage};
 use sluice_storage::{Creator, FileRef, Storage, emulated::Emulated};
@@ -45,7 +45,6 @@ pub(super) struct Bed {
     disks: Arc<Emulated>,
     /// The scheduler's settings when nobody chooses.
     engine: EngineConfig,
-    seed: u64,
     dir: tempfile::TempDir,
 }
 
@@ -58,8 +57,9 @@ pub(super) struct Outcome {
 }
 
 impl Bed {
-    /// Makes everything. `mounted`: through FUSE, else directly.
-    pub(super) fn make(mounted: bool, in_flight: u32, seed: u64) -> anyhow::Result<Bed> {
+    /// Makes everything. `mounted`: through FUSE, else directly. `shared`: one engine over all disks, as algorithms that coordinate
+    /// servers have on a mount, else one for each.
+    pub(super) fn make(mounted: bool, shared: bool, in_flight: u32, seed: u64) -> anyhow::Result<Bed> {
         let dir =
             tempfile::Builder::new().prefix("sluice-demo-").tempdir().context("cannot make a temporary directory")?;
         let disks: Vec<PathBuf> = (0..DISKS).map(|disk| dir.path().join(format!("disk{disk}"))).collect();
@@ -69,8 +69,13 @@ impl Bed {
         let plain: Storage = StripedStorage::create_or_open(&disks, options)?.into();
         let emulated = Arc::new(Emulated::new(plain.data.clone(), MODEL, seed)?);
         let storage = Storage { namespace: plain.namespace.clone(), data: emulated.clone() };
-        let mut config = VolumeConfig::default();
-        config.engine = EngineConfig { in_flight_max: in_flight, window_ns: WINDOW_NS, ..config.engine };
+        let engines = if shared { Engines::Shared } else { Engines::PerTarget };
+        let mut config = VolumeConfig { engines, ..VolumeConfig::default() };
+        // As a mount over such disks has it, whoever is in force.
+        let as_mounted = Settings { emulate: Some(MODEL.to_owned()), seed, ..Settings::default() };
+        let anticipation = as_mounted.volume_config(DISKS, true)?.engine.anticipation;
+        let in_flight_max = if shared { in_flight.saturating_mul(DISKS) } else { in_flight };
+        config.engine = EngineConfig { in_flight_max, window_ns: WINDOW_NS, anticipation, ..config.engine };
         let engine = config.engine.clone();
         let front = if mounted {
             let mountpoint = dir.path().join("mnt");
@@ -83,7 +88,7 @@ impl Bed {
             Front::Direct(Arc::new(Volume::start(storage.clone(), Arc::new(()), config)?))
         };
         let plain = Volume::start(plain, Arc::new(()), VolumeConfig::default())?;
-        Ok(Bed { front, plain, storage, disks: emulated, engine, seed, dir })
+        Ok(Bed { front, plain, storage, disks: emulated, engine, dir })
     }
 
     pub(super) fn set_policy(&self, policy: &PolicyConfig) {
@@ -103,10 +108,6 @@ impl Bed {
     }
 
     fn choose_for(&self, volume: &Arc<impl Ground>, log: Option<PathBuf>) -> anyhow::Result<Selection> {
-        // As a mount over such disks has it.
-        let disks = Settings { emulate: Some(MODEL.to_owned()), seed: self.seed, ..Settings::default() };
-        let anticipation = disks.volume_config(DISKS, true)?.engine.anticipation;
-        volume.set_limits(&EngineConfig { anticipation, ..self.engine.clone() })?;
         let options = sluice_select::Options {
             state: Some(self.dir.path().join("learned")),
             log,

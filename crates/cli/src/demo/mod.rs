@@ -84,9 +84,14 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     let stop = crate::interrupt::flag()?;
     let (mut bed, fuse) = make_bed(&args)?;
+    let mut shared = match sides.iter().any(Side::is_shared) {
+        true => Some(Bed::make(fuse, true, args.in_flight, args.seed)?),
+        false => None,
+    };
     let budget = Duration::from_secs(args.seconds.unwrap_or(if args.quick { SECONDS_QUICK } else { SECONDS }));
     let mut demo = Demo {
         bed: &mut bed,
+        shared: shared.as_mut(),
         log: args.log.clone(),
         stop: &stop,
         writing: 0,
@@ -96,7 +101,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     };
     let samples = demo.measure(&sides, budget, args.seed)?;
     let learned_s = demo.learned_s;
-    drop(bed);
+    drop((bed, shared));
     let Some(samples) = samples else {
         output::tell("interrupted; everything the demo made is removed");
         return Ok(ExitCode::from(130));
@@ -131,6 +136,11 @@ impl Side {
             Side::Adaptive => ADAPTIVE,
         }
     }
+
+    /// It needs one engine over all disks.
+    fn is_shared(&self) -> bool {
+        matches!(self, Side::Fixed(policy) if policy.info().shared_engine)
+    }
 }
 
 /// `noop` and those asked for, or all.
@@ -150,7 +160,7 @@ fn sides(names: &[String]) -> anyhow::Result<Vec<Side>> {
     });
     let side = |name| match name {
         ADAPTIVE => Ok(Side::Adaptive),
-        name => config::policy(name, &[]).map(Side::Fixed),
+        name => config::policy_for(name, &[], bed::DISKS).map(Side::Fixed),
     };
     all.into_iter().map(side).collect()
 }
@@ -158,7 +168,7 @@ fn sides(names: &[String]) -> anyhow::Result<Vec<Side>> {
 /// The bed, and whether it is mounted.
 fn make_bed(args: &Args) -> anyhow::Result<(Bed, bool)> {
     if !args.no_fuse {
-        match Bed::make(true, args.in_flight, args.seed) {
+        match Bed::make(true, false, args.in_flight, args.seed) {
             Ok(bed) => return Ok((bed, true)),
             Err(error) if error.downcast_ref::<sluice_fuse::MountError>().is_some_and(|e| e.is_unsupported()) => {
                 output::tell(format_args!("FUSE is not available here ({error:#}); driving the scheduler directly"));
@@ -166,11 +176,13 @@ fn make_bed(args: &Args) -> anyhow::Result<(Bed, bool)> {
             Err(error) => return Err(error),
         }
     }
-    Ok((Bed::make(false, args.in_flight, args.seed)?, false))
+    Ok((Bed::make(false, false, args.in_flight, args.seed)?, false))
 }
 
 struct Demo<'a> {
     bed: &'a mut Bed,
+    /// For sides that need one engine over all disks, if there are any.
+    shared: Option<&'a mut Bed>,
     /// Where what is decided while the selector learns is logged.
     log: Option<PathBuf>,
     stop: &'a AtomicBool,
@@ -234,7 +246,7 @@ impl Demo<'_> {
             let (mut scale, start) = (1, Instant::now());
             self.bed.prepare(pattern, scale)?;
             while start.elapsed() < each || scale == 1 {
-                let Some(outcome) = self.run(pattern, scale)? else { return Ok(false) };
+                let Some(outcome) = self.run(false, pattern, scale)? else { return Ok(false) };
                 if scale == 1 {
                     let wanted = LEARN_RUN_S.min(each.as_secs_f64()) / outcome.makespan_s;
                     scale = (wanted as u64).clamp(2, SCALE_MAX);
@@ -259,6 +271,7 @@ impl Demo<'_> {
     ) -> anyhow::Result<Option<Vec<Sample>>> {
         for pattern in PATTERNS {
             self.bed.prepare(pattern, scale)?;
+            self.shared.as_ref().map_or(Ok(()), |bed| bed.prepare(pattern, scale))?;
         }
         let mut order: Vec<_> = sides.iter().flat_map(|side| PATTERNS.map(|pattern| (side, pattern))).collect();
         shuffle(&mut order, random);
@@ -281,18 +294,18 @@ impl Demo<'_> {
     ) -> anyhow::Result<Option<Sample>> {
         let outcome = match side {
             Side::Fixed(policy) => {
-                self.bed.set_policy(policy);
-                self.counted(pattern, scale)?
+                self.on(side.is_shared()).set_policy(policy);
+                self.counted(side.is_shared(), pattern, scale)?
             }
             Side::Adaptive => {
                 let (_chooses, start) = (self.bed.choose(None)?, Instant::now());
                 loop {
-                    let outcome = self.run(pattern, scale)?;
+                    let outcome = self.run(false, pattern, scale)?;
                     if outcome.is_none() || start.elapsed() >= LEAD {
                         break;
                     }
                 }
-                self.counted(pattern, scale)?
+                self.counted(false, pattern, scale)?
             }
         };
         self.bed.stay()?;
@@ -300,21 +313,29 @@ impl Demo<'_> {
         Ok(outcome.map(|outcome| Sample { policy, pattern, repetition, bytes, outcome }))
     }
 
+    fn on(&mut self, shared: bool) -> &mut Bed {
+        match &mut self.shared {
+            Some(bed) if shared => bed,
+            _ => self.bed,
+        }
+    }
+
     /// A run that counts; `None` if interrupted.
-    fn counted(&mut self, pattern: Pattern, scale: u64) -> anyhow::Result<Option<Outcome>> {
+    fn counted(&mut self, shared: bool, pattern: Pattern, scale: u64) -> anyhow::Result<Option<Outcome>> {
         let began = Instant::now();
-        self.bed.settle();
+        self.on(shared).settle();
         self.settled += began.elapsed();
-        self.run(pattern, scale)
+        self.run(shared, pattern, scale)
     }
 
     /// One run; `None` if interrupted.
-    fn run(&mut self, pattern: Pattern, scale: u64) -> anyhow::Result<Option<Outcome>> {
+    fn run(&mut self, shared: bool, pattern: Pattern, scale: u64) -> anyhow::Result<Option<Outcome>> {
         if self.stop.load(Ordering::Relaxed) {
             return Ok(None);
         }
         self.writing += 1;
-        match self.bed.run(Task { pattern, scale, writing: self.writing }) {
+        let task = Task { pattern, scale, writing: self.writing };
+        match self.on(shared).run(task) {
             Err(_) if self.stop.load(Ordering::Relaxed) => Ok(None),
             outcome => outcome.map(Some),
         }

@@ -313,6 +313,7 @@ fn measure(
     let third = args.file_size.is_none().then_some(args.budget / 3);
     let prepared = target.prepare_within(third, bar)?;
     options.file_bytes = target.file_bytes();
+    let dropped = drop_sizes(options)?;
     let mut planner = Planner::new(options.clone());
     planner.prepared(prepared);
     while let Some(burst) = planner.next_burst() {
@@ -322,12 +323,46 @@ fn measure(
         let outcome = target.run(&burst)?;
         planner.record(&burst, &outcome);
     }
-    Ok(planner.report())
+    let mut report = planner.report();
+    report.warnings.extend(dropped);
+    Ok(report)
+}
+
+/// Drops sizes of more than a quarter of the file, which has become smaller than it was to be; says so, if there were any.
+///
+/// # Errors
+/// If that were all.
+fn drop_sizes(options: &mut Options) -> std::io::Result<Option<String>> {
+    let Some(sizes) = &mut options.sizes else { return Ok(None) };
+    let (file, before) = (options.file_bytes, sizes.clone());
+    sizes.retain(|size| *size <= file / 4);
+    if sizes.len() == before.len() {
+        return Ok(None);
+    }
+    let names: Vec<String> = before[sizes.len()..].iter().map(|size| show_size(*size as f64)).collect();
+    let why = format!(
+        "--sizes {}: not measured: there was room or time for a file of {} only, and random places need four times the size; \
+         see --file-size",
+        names.join(","),
+        show_size(file as f64)
+    );
+    if sizes.is_empty() { Err(std::io::Error::other(why)) } else { Ok(Some(why)) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sizes_that_the_file_has_become_too_small_for_are_left_out() {
+        let with = |sizes: &[u64]| Options { sizes: Some(sizes.to_vec()), file_bytes: 64 << 20, ..Options::default() };
+        let mut options = with(&[8192, 16 << 20, 17 << 20, 128 << 20]);
+        let said = drop_sizes(&mut options).unwrap().unwrap();
+        assert!(said.starts_with("--sizes 17 MiB,128 MiB: not measured"), "{said}");
+        assert_eq!(options.sizes, Some(vec![8192, 16 << 20]));
+        assert_eq!(drop_sizes(&mut options).unwrap(), None);
+        assert!(drop_sizes(&mut with(&[32 << 20])).is_err());
+    }
 
     #[test]
     fn times_and_sizes_are_checked() {

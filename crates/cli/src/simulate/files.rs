@@ -10,6 +10,13 @@ use std::path::Path;
 /// Writes `runs.csv`, `apps.csv`, `labels.csv` if something is compared, `windows.csv` if windows were kept, and `results.json`.
 pub(super) fn write(dir: &Path, results: &Results) -> io::Result<()> {
     std::fs::create_dir_all(dir)?;
+    // What an earlier call wrote here, and this one does not, would be taken for its own.
+    for name in ["labels.csv", "windows.csv"] {
+        match std::fs::remove_file(dir.join(name)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
     std::fs::write(dir.join("runs.csv"), runs(results))?;
     std::fs::write(dir.join("apps.csv"), apps(results))?;
     if results.compare.is_some() {

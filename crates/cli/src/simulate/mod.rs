@@ -118,10 +118,13 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     let mut set = args.set.clone();
     set.extend(args.seed.map(|seed| ("seed".to_owned(), seed.to_string())));
+    let plans = files.iter().map(|file| load(file, &set, &args.only)).collect::<anyhow::Result<Vec<_>>>()?;
+    if args.out.is_some() && plans.len() > 1 {
+        expect_directories(plans.iter().map(|plan| plan.name.as_str()))?;
+    }
     let mut all = Vec::new();
-    for file in &files {
-        let plan = load(file, &set, &args.only)?;
-        match simulate(&plan, &args, &stop)? {
+    for plan in &plans {
+        match simulate(plan, &args, &stop)? {
             Some(results) => all.push(results),
             None => {
                 output::tell("interrupted; nothing was written");
@@ -156,6 +159,27 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Each scenario of several has a directory of its name.
+///
+/// # Errors
+/// If two have the same, or one is none of a directory.
+fn expect_directories<'a>(names: impl Iterator<Item = &'a str>) -> anyhow::Result<()> {
+    let mut seen = std::collections::HashSet::new();
+    for name in names {
+        if name.contains('/') || ["", ".", ".."].contains(&name) {
+            bail!(
+                "--out: results of the scenario {name:?} would be in a directory of that name, which it cannot be; change its `name`"
+            );
+        }
+        if !seen.insert(name) {
+            bail!(
+                "--out: two scenarios are called {name:?}: one's results would replace the other's; change a `name`, or write them apart"
+            );
+        }
+    }
+    Ok(())
 }
 
 fn print_keys() -> ExitCode {

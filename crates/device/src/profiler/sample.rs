@@ -53,9 +53,13 @@ impl Sample {
         let gap = (alone.mean() - self.mean()).abs();
         let chance = SETTLED_ERRORS * alone.error().hypot(self.error());
         if self.bursts > 0 && self.forgotten < FORGET_MAX && gap > chance.max(SETTLED * alone.mean()) {
-            self.batches.clear();
-            self.bursts = 0;
-            self.forgotten += 1;
+            // What was quick stays: something that answers in the device's place is no matter of settling.
+            *self = Sample {
+                requests: self.requests,
+                quick: self.quick,
+                forgotten: self.forgotten + 1,
+                ..Sample::default()
+            };
         }
         self.add(outcome, skip);
     }
@@ -147,6 +151,8 @@ mod tests {
             sample.add_next(&burst(ns), 0);
         }
         assert!((sample.mean() - 2004.0).abs() < 5.0 && sample.bursts == 3, "{}", sample.mean());
+        sample.add_next(&burst(2003), 0);
+        assert_eq!(sample.drift(), 0.0, "what is forgotten is not compared with");
     }
 
     #[test]
