@@ -1,5 +1,6 @@
 #include "translator.h"
 
+#include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -7,6 +8,8 @@
 
 /* Of windows by which a coordinator decides, in nanoseconds: several between two announcements. */
 #define COORDINATED_NS 250000000ULL
+/* Characters of a node's name, at most: sluice_coordinate() refuses longer ones. */
+#define NODE_NAME 64
 /* Targets of a scheduler: translators that share it. */
 #define TARGETS 1024
 /* How long the end of a translator waits before it says that it does, in nanoseconds. */
@@ -62,20 +65,36 @@ static int predict(xlator_t *this, struct sluice *scheduler, const struct settin
     return code;
 }
 
+/* Host, process and volume; of a long name the beginning, and a hash (FNV-1a) of all: what comes last tells volumes apart. */
+static void make_name(char made[NODE_NAME + 1], const char *volume)
+{
+    char host[HOST_NAME_MAX + 1] = "";
+    const char *machine = gethostname(host, sizeof(host) - 1) ? "host" : host;
+    char *full = NULL;
+    if (gf_asprintf(&full, "%s:%d:%s", machine, (int)getpid(), volume) < 0) {
+        snprintf(made, NODE_NAME + 1, "%.40s:%d", machine, (int)getpid());
+        return;
+    }
+    if (strlen(full) <= NODE_NAME)
+        strcpy(made, full);
+    else
+        snprintf(made, NODE_NAME + 1, "%.*s-%016" PRIx64, NODE_NAME - 17, full,
+                 fnv1a(HASH_NOTHING, full, strlen(full)));
+    GF_FREE(full);
+}
+
 /* Lets a coordinator choose, if there is to be one. */
 static int coordinate(xlator_t *this, struct sluice *scheduler, const struct settings *settings)
 {
-    char name[65] = "";
-    char host[HOST_NAME_MAX + 1] = "";
+    char made[NODE_NAME + 1];
+    const char *name = settings->coordinator_name;
     const char *token = is_set(settings->coordinator_token) ? settings->coordinator_token : NULL;
     if (!is_set(settings->coordinator))
         return SLUICE_OK;
-    if (is_set(settings->coordinator_name))
-        snprintf(name, sizeof(name), "%s", settings->coordinator_name);
-    else
-        /* A longer name than it has room for is an error, and none is needed: the rest tells processes apart on one machine. */
-        snprintf(name, sizeof(name), "%.30s:%d:%.20s", gethostname(host, sizeof(host) - 1) ? "host" : host, (int)getpid(),
-                 this->name);
+    if (!is_set(name)) {
+        make_name(made, this->name);
+        name = made;
+    }
     int code = sluice_coordinate(scheduler, settings->coordinator, name, token);
     if (code != SLUICE_OK)
         gf_log(this->name, GF_LOG_ERROR, "coordinator: %s", sluice_last_error());
