@@ -22,6 +22,7 @@ struct group {
     unsigned members;
     /* Somebody else than the options chooses the algorithm. */
     bool selects;
+    /* It is an I/O node of a coordinator: of data servers none chooses the algorithm. */
     bool coordinated;
     struct room room;
     bool taken[TARGETS];
@@ -135,7 +136,7 @@ static int create(xlator_t *this, struct group *group, const struct settings *se
         return -1;
     }
     group->selects = is_set(settings->selector) && strcmp(settings->selector, "fixed");
-    group->coordinated = is_set(settings->coordinator);
+    group->coordinated = is_set(settings->coordinator) && !strcmp(settings->policy, "twins");
     if (code == SLUICE_OK && is_set(settings->metrics) &&
         sluice_metrics(group->scheduler, settings->metrics) != SLUICE_OK)
         gf_log(this->name, GF_LOG_ERROR, "nothing is told: %s", sluice_last_error());
@@ -232,6 +233,18 @@ int group_join(struct translator *translator, const struct settings *settings)
     return failed;
 }
 
+/* Whether a scheduler could have this algorithm: nothing else tells. */
+static int check_policy(const struct settings *settings, const char *policy)
+{
+    struct sluice_options options = SLUICE_OPTIONS_INIT;
+    struct sluice *scheduler;
+    options.flags = SLUICE_SHARED;
+    options.policy = policy;
+    options.shards = settings->shards;
+    int code = sluice_create(&options, &scheduler);
+    return code == SLUICE_OK ? sluice_destroy(scheduler) : code;
+}
+
 int group_change(struct translator *translator, const struct settings *settings)
 {
     struct sluice_options options = SLUICE_OPTIONS_INIT;
@@ -245,8 +258,9 @@ int group_change(struct translator *translator, const struct settings *settings)
     if (!policy)
         return -1;
     set_limits(&options, settings);
-    /* What a coordinator has chosen stays. */
-    int code = group->coordinated ? SLUICE_OK : sluice_set_policy(translator->client, policy);
+    int code = group->coordinated ? check_policy(settings, policy) : sluice_set_policy(translator->client, policy);
+    if (group->coordinated && code == SLUICE_OK)
+        gf_log(name, GF_LOG_INFO, "the coordinator chooses: policy stays as it was");
     if (code == SLUICE_OK)
         code = sluice_set_limits(translator->client, &options);
     if (code != SLUICE_OK)
