@@ -58,6 +58,16 @@ impl Options {
     pub fn new(address: Address, name: &str) -> Options {
         Options { address, name: name.to_owned(), positioning: None, announced: None }
     }
+
+    /// Whether an agent can be started with these, as far as that can be known before.
+    ///
+    /// # Errors
+    /// If the name is none.
+    pub fn check(&self) -> anyhow::Result<()> {
+        let name = &self.name;
+        anyhow::ensure!(is_name(name), "{name:?} is no name of a node: 1 to 64 letters, digits and . _ - : /");
+        Ok(())
+    }
 }
 
 /// What is told of an agent.
@@ -102,11 +112,10 @@ impl Agent {
     /// # Errors
     /// If the name is none, or the system refuses a thread.
     pub fn start<G: Ground>(ground: &Arc<G>, options: Options) -> anyhow::Result<Agent> {
-        let name = &options.name;
-        anyhow::ensure!(is_name(name), "{name:?} is no name of a node: 1 to 64 letters, digits and . _ - : /");
+        options.check()?;
         let status = AgentStatus {
             address: options.address.text(),
-            name: name.clone(),
+            name: options.name.clone(),
             seek_times: if options.positioning.is_some() { "profile" } else { "hard disk" }.to_owned(),
             ..AgentStatus::default()
         };
