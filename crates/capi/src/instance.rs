@@ -38,6 +38,9 @@ struct Shared {
     agent: Arc<Mutex<Option<sluice_control::Agent>>>,
     #[cfg(feature = "network")]
     announced: Arc<crate::announced::Announcements>,
+    /// The algorithm as the host has set it: coordinators choose others.
+    #[cfg(feature = "network")]
+    own: Mutex<PolicyConfig>,
     selection: Option<Selection>,
     scheduler: Arc<Scheduler>,
     in_flight: Arc<InFlight>,
@@ -198,6 +201,8 @@ impl Instance {
             agent: Arc::default(),
             #[cfg(feature = "network")]
             announced: Arc::default(),
+            #[cfg(feature = "network")]
+            own: Mutex::new(scheduler.policy()),
             selection,
             scheduler,
             in_flight,
@@ -296,7 +301,10 @@ impl Instance {
             let text = format!("{} coordinates the data servers in one engine: create it with 1 shard", policy.name());
             return Err(Failure::made(SLUICE_ERR_CONFIG, text));
         }
-        match self.selection()? {
+        let selection = self.selection()?;
+        #[cfg(feature = "network")]
+        self.shared.own.lock().clone_from(policy);
+        match selection {
             Some(selection) => selection.pause(&**scheduler, || scheduler.set_policy(policy)),
             None => scheduler.set_policy(policy),
         }
@@ -387,7 +395,7 @@ impl Instance {
     pub(crate) fn coordinate(&self, whom: Option<&Coordinated<'_>>) -> Result<(), Failure> {
         use sluice_control::Agent;
         not_in_callback()?;
-        let invalid = |error| Failure::made(SLUICE_ERR_INVALID, format!("{error:#}"));
+        let invalid = |error: anyhow::Error| Failure::made(SLUICE_ERR_INVALID, format!("{error:#}"));
         if whom.is_some() && self.shared.selection.is_some() {
             let text = c"a selector chooses here: it or a coordinator, not both";
             return Err(Failure::new(SLUICE_ERR_INVALID, text));
@@ -405,13 +413,14 @@ impl Instance {
 
     #[cfg(feature = "network")]
     fn listening(&self, whom: &Coordinated<'_>) -> anyhow::Result<sluice_control::Options> {
-        use sluice_control::{Address, Options, read_token};
+        use sluice_control::{Address, Announced, Options, read_token};
         let token = whom.token.as_deref().map(read_token).transpose()?;
         let address = Address::new(whom.address, token.as_deref())?;
         let profile = self.shared.profile.lock().clone();
         let positioning = profile.as_deref().map(sluice_predict::positioning).transpose()?;
-        let announced = Some(self.shared.announced.clone() as _);
-        let options = Options { positioning, announced, ..Options::new(address, whom.name) };
+        let announced: Arc<dyn Announced> = self.shared.announced.clone();
+        let own = Some(self.shared.own.lock().clone());
+        let options = Options { positioning, announced: Some(announced), own, ..Options::new(address, whom.name) };
         options.check()?;
         Ok(options)
     }
@@ -431,11 +440,13 @@ impl Instance {
     /// Tells metrics there from now on, or nowhere any more.
     #[cfg(feature = "network")]
     pub(crate) fn measure(&self, address: Option<&str>) -> Result<(), Failure> {
+        use std::net::SocketAddr;
+
         use sluice_metrics::{Endpoint, Samples};
         not_in_callback()?;
         let parse = |address: &str| {
             let text = || format!("{address:?} is no address and port, like 127.0.0.1:9464");
-            address.parse().map_err(|_| Failure::made(SLUICE_ERR_INVALID, text()))
+            address.parse::<SocketAddr>().map_err(|_| Failure::made(SLUICE_ERR_INVALID, text()))
         };
         let address = address.map(parse).transpose()?;
         // It may have had the same address.

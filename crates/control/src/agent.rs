@@ -50,13 +50,15 @@ pub struct Options {
     pub positioning: Option<(u64, u64)>,
     /// Who knows what programs say that they do; `None`: they say nothing here.
     pub announced: Option<Arc<dyn Announced>>,
+    /// The host's own algorithm, where another one may be in force that a coordinator has chosen; `None`: it is in force.
+    pub own: Option<PolicyConfig>,
 }
 
 impl Options {
     /// Of a device of which nothing is known.
     #[must_use]
     pub fn new(address: Address, name: &str) -> Options {
-        Options { address, name: name.to_owned(), positioning: None, announced: None }
+        Options { address, name: name.to_owned(), positioning: None, announced: None, own: None }
     }
 
     /// Whether an agent can be started with these, as far as that can be known before.
@@ -105,9 +107,9 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// Listens to a coordinator from now on, which may be there or not. The algorithm in force now is the host's: where it is chosen, it
-    /// has the host's parameters. A scheduler whose algorithm has data servers to take turns with (`twins`) is a forwarding node,
-    /// any other a data server. What is told of closed windows ([`Ground::on_window`]) is this agent's from now on.
+    /// Listens to a coordinator from now on, which may be there or not. Where the host's own algorithm ([`Options::own`]) is chosen, it
+    /// has the host's parameters. A scheduler of which that one has data servers to take turns with (`twins`) is a forwarding
+    /// node, any other a data server. What is told of closed windows ([`Ground::on_window`]) is this agent's from now on.
     ///
     /// # Errors
     /// If the name is none, or the system refuses a thread.
@@ -250,7 +252,8 @@ fn in_force(policy: &PolicyConfig) -> InForce {
 
 impl Worker {
     fn new(ground: &impl Ground, options: Options, status: Arc<Mutex<AgentStatus>>) -> Worker {
-        let base = ground.policy();
+        let now_in_force = ground.policy();
+        let base = options.own.unwrap_or_else(|| now_in_force.clone());
         let servers = base.value("servers").and_then(|n| u32::try_from(n).ok()).unwrap_or(0);
         // Where an algorithm takes turns with data servers there are some.
         let kind = if servers > 0 { Kind::Forwarder } else { Kind::Server };
@@ -261,7 +264,7 @@ impl Worker {
             incarnation ^ u64::from(std::process::id()) << 40 ^ u64::from(crc32fast::hash(options.name.as_bytes()));
         Worker {
             node: Node::new(&options.name, incarnation, seed, ground.now()),
-            seen: Seen::nothing(kind, servers, in_force(&base)),
+            seen: Seen::nothing(kind, servers, in_force(&now_in_force)),
             address: options.address,
             status,
             base,
@@ -497,5 +500,37 @@ async fn leave(session: Option<Session>, farewell: FromNode) {
         let ended = async { while let Ok(Some(_)) = incoming.message().await {} };
         // A coordinator that does not end it notices the silence.
         let _ = tokio::time::timeout(FAREWELL, ended).await;
+    }
+}
+
+#[cfg(all(test, feature = "coordinator"))]
+mod tests {
+    use sluice_runtime::{Scheduler, SchedulerConfig};
+
+    use super::*;
+
+    fn worker(ground: &Scheduler, own: Option<PolicyConfig>) -> Worker {
+        let options = Options { own, ..Options::new(Address::new("127.0.0.1:1", None).unwrap(), "node-3") };
+        Worker::new(ground, options, Arc::default())
+    }
+
+    fn scheduler(policy: PolicyConfig) -> Scheduler {
+        Scheduler::start(SchedulerConfig::new(policy)).unwrap()
+    }
+
+    fn twins() -> PolicyConfig {
+        PolicyConfig::parse("twins").unwrap().with("servers", "4").unwrap()
+    }
+
+    /// What an earlier coordinator decided last may still be in force.
+    #[test]
+    fn what_a_node_is_goes_by_the_hosts_own_algorithm() {
+        let ground = scheduler(PolicyConfig::parse("hbrr").unwrap());
+        assert_eq!(worker(&ground, None).kind, Kind::Server);
+        let mut worker = worker(&ground, Some(twins()));
+        assert_eq!((worker.kind, worker.servers), (Kind::Forwarder, 4));
+        assert_eq!(worker.seen.in_force.policy, "hbrr");
+        worker.carry_out(&ground, &Action::Policy { name: "twins".to_owned(), window_ns: 2_000_000 });
+        assert_eq!((ground.policy().value("servers"), ground.policy().value("window")), (Some(4), Some(2_000_000)));
     }
 }

@@ -263,6 +263,7 @@ impl Settings {
             name: name.chars().map(|c| if fits(c) { c } else { '_' }).collect(),
             positioning: self.prediction.profile.as_deref().map(sluice_predict::positioning).transpose()?,
             announced: None,
+            own: None,
         }))
     }
 
