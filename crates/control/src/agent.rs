@@ -187,9 +187,10 @@ struct Worker {
     base: PolicyConfig,
     kind: Kind,
     servers: u32,
-    /// What was decided last, and the offset that it was carried out with.
+    /// What was decided last, and the offset that it was carried out with; `None`: nothing, or the host has set something else since.
     last: Option<(Action, i64)>,
-    /// Since when it is in force.
+    /// What is in force, as far as is known, and since when.
+    in_force: PolicyConfig,
     since: Time,
     seen: Seen,
     /// Ends of the last windows looked at.
@@ -271,6 +272,7 @@ impl Worker {
             kind,
             servers,
             last: None,
+            in_force: now_in_force,
             since: ground.now(),
             ends: vec![Time::ZERO; ground.engines()],
             orchestrated: Orchestrated::new(
@@ -308,6 +310,7 @@ impl Worker {
             };
             let Some(held) = ground.upgrade() else { return };
             let now = held.now();
+            self.notice(&*held);
             match happened {
                 Happened::Stopped => {
                     self.recogniser.iter_mut().for_each(|recogniser| recogniser.leave(&*held));
@@ -380,6 +383,18 @@ impl Worker {
         }
     }
 
+    /// What the host sets stays until something else is decided, and windows from before say nothing of it.
+    fn notice(&mut self, ground: &impl Ground) {
+        let policy = ground.policy();
+        if policy == self.in_force {
+            return;
+        }
+        self.last = None;
+        self.since = ground.now();
+        self.seen = Seen::nothing(self.kind, self.servers, in_force(&policy));
+        self.in_force = policy;
+    }
+
     /// Adds windows that have closed, if they began under what is in force.
     fn look(&mut self, ground: &impl Ground) {
         let mut beside = false;
@@ -436,6 +451,7 @@ impl Worker {
                 ground.set_policy(&config);
                 self.since = ground.now();
                 self.seen = Seen::nothing(self.kind, self.servers, in_force(&config));
+                self.in_force = config;
             }
             Err(why) => tracing::warn!("the coordinator wants {name}, which cannot be: {why}"),
         }
@@ -532,5 +548,21 @@ mod tests {
         assert_eq!(worker.seen.in_force.policy, "hbrr");
         worker.carry_out(&ground, &Action::Policy { name: "twins".to_owned(), window_ns: 2_000_000 });
         assert_eq!((ground.policy().value("servers"), ground.policy().value("window")), (Some(4), Some(2_000_000)));
+    }
+
+    #[test]
+    fn what_the_host_sets_ends_what_was_decided() {
+        let ground = scheduler(twins());
+        let mut worker = worker(&ground, None);
+        let action = Action::Policy { name: "twins".to_owned(), window_ns: 2_000_000 };
+        worker.carry_out(&ground, &action);
+        worker.last = Some((action, 0));
+        let since = worker.since;
+        worker.notice(&ground);
+        assert!(worker.last.is_some() && worker.since == since, "nobody has set anything");
+        ground.set_policy(&PolicyConfig::parse("hbrr").unwrap());
+        worker.notice(&ground);
+        assert!(worker.last.is_none() && worker.since >= since, "clocks that drift would bring it back");
+        assert_eq!(worker.seen.in_force.policy, "hbrr");
     }
 }
