@@ -326,6 +326,8 @@ impl Worker {
                     // What it saw while nobody asked is no second's work.
                     self.look(&*held);
                     self.seen = Seen::nothing(self.kind, self.servers, in_force(&held.policy()));
+                    // Nor is what was measured a window's.
+                    drop(self.orchestrated.report(&*held));
                     self.node.connected(now);
                 }
                 Happened::Opened(Err(why)) => {
