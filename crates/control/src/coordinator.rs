@@ -41,10 +41,11 @@ impl Limits {
 }
 
 impl Default for Limits {
-    /// 16,384 nodes, 5 s, 20 messages and 20 a second (one a second, and one for each window of 100 ms), 10 s.
+    /// 16,384 nodes, 5 s, 64 messages and 20 a second, 10 s. A node sends 11 a second at most (one a second, and one for each window of
+    /// 100 ms): what has come while the coordinator did not read, of 5 s after which nodes give it up, is no flood.
     fn default() -> Limits {
         let (silence_ns, idle_ns) = (5_000_000_000, 10_000_000_000);
-        Limits { nodes_max: 16_384, silence_ns, burst: 20, spacing_ns: 50_000_000, idle_ns }
+        Limits { nodes_max: 16_384, silence_ns, burst: 64, spacing_ns: 50_000_000, idle_ns }
     }
 }
 
@@ -536,6 +537,23 @@ impl Coordinator {
 mod tests {
     use super::*;
     use crate::{Council, by_rule};
+
+    #[test]
+    fn what_has_waited_for_a_coordinator_that_paused_is_no_flood() {
+        let mut coordinator = Coordinator::new(Limits::default(), 1, Vec::new(), Time::ZERO);
+        let announcement =
+            wire::Announcement { kind: wire::Kind::Server.into(), policy: "hbrr".into(), ..Default::default() };
+        let mut send = |sequence| {
+            let what = Some(What::Announcement(announcement.clone()));
+            let message = wire::FromNode { name: "n".into(), incarnation: 1, sequence, sent_ns: 0, what };
+            coordinator.receive(Time::ZERO, SessionId(1), &message)
+        };
+        for sequence in 1..=5 * 11 {
+            assert_eq!(send(sequence), Ok(()), "{sequence}");
+        }
+        let refused = (56..200).map(send).find(Result::is_err);
+        assert_eq!(refused, Some(Err(Refusal::Flood)));
+    }
 
     #[test]
     fn what_roles_have_learned_that_it_does_not_have_this_time_is_kept() {
