@@ -302,7 +302,7 @@ fn launch(plan: &Plan, machine: &Machine, args: &[String]) -> anyhow::Result<()>
     let log = machine.log_file(plan);
     let to = fs::OpenOptions::new().create(true).append(true).open(&log).with_context(|| log.display().to_string())?;
     let own = std::env::current_exe().context("this program")?;
-    let child = Command::new(&own)
+    let mut child = Command::new(&own)
         .args(args)
         .stdin(Stdio::null())
         .stdout(to.try_clone().with_context(|| log.display().to_string())?)
@@ -316,6 +316,11 @@ fn launch(plan: &Plan, machine: &Machine, args: &[String]) -> anyhow::Result<()>
     let number = machine.pid_file(plan);
     let new = number.with_extension("new");
     let written = fs::write(&new, child.id().to_string()).and_then(|()| fs::rename(&new, &number));
+    if written.is_err() {
+        // Nobody would find it again. It may have ended by itself.
+        _ = child.kill();
+        _ = child.wait();
+    }
     written.with_context(|| number.display().to_string())
 }
 
