@@ -248,18 +248,22 @@ impl Store {
         Ok(Store { path: dir.join("coordinator.state"), _lock: lock })
     }
 
-    /// Gives the coordinator what was kept. What cannot be used gets another name, and it starts with nothing.
+    /// Gives the coordinator what was kept. What cannot be used gets another name, and whose it is starts with nothing.
     fn load(&self, coordinator: &mut Coordinator) -> anyhow::Result<()> {
         let text = match std::fs::read(&self.path) {
             Ok(text) => text,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
             Err(error) => return Err(error).with_context(|| self.path.display().to_string()),
         };
-        let loaded = from_text(&text).map_err(anyhow::Error::new);
-        if let Err(why) = loaded.and_then(|state| coordinator.load(&state).map_err(anyhow::Error::msg)) {
-            sluice_select::set_aside(&self.path, &why).context("the state cannot be used, and cannot be set aside")?;
-        }
-        Ok(())
+        let aside = match from_text(&text) {
+            Err(why) => sluice_select::set_aside(&self.path, &anyhow::Error::new(why)),
+            Ok(state) => match coordinator.load(&state) {
+                Ok(()) => return Ok(()),
+                Err(why) if why.in_part => sluice_select::set_aside_in_part(&self.path, &anyhow::Error::new(why)),
+                Err(why) => sluice_select::set_aside(&self.path, &anyhow::Error::new(why)),
+            },
+        };
+        aside.map(drop).context("the state cannot be used, and cannot be set aside")
     }
 }
 
