@@ -209,13 +209,16 @@ impl Service for Front {
             }
             hub.opened += 1;
             let id = SessionId(hub.opened);
-            hub.sessions.insert(id, out.clone());
+            // Nobody else keeps one: the stream ends when this is taken away.
+            hub.sessions.insert(id, out);
             (id, hub.coordinator.limits())
         };
         let (shared, incoming, busy) = (self.0.clone(), request.into_inner(), peer.busy());
         tokio::spawn(async move {
             let _busy = busy;
-            if let Some(why) = shared.listen(id, incoming, limits).await {
+            let why = shared.listen(id, incoming, limits).await;
+            let out = shared.hub.lock().sessions.get(&id).cloned();
+            if let (Some(why), Some(out)) = (why, out) {
                 // Behind the answers that it has not read yet, if it reads at all.
                 let _ = tokio::time::timeout(END, out.send(Err(why))).await;
             }
