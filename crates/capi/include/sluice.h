@@ -413,9 +413,10 @@ int sluice_explain(struct sluice *s,
 // Listens to a coordinator (`sluice coordinate`) from now on, which chooses the algorithm: `address` is HOST:PORT, `name` names
 // this scheduler among all that listen to it, `token_file` has the coordinator's secret in its first line (NULL: it has none).
 // It may be there or not, come and go; a thread sees to that, and nothing waits for it. Create the scheduler with `twins` and the
-// number of data servers if it forwards to some, and with short windows (window_ns), a quarter of a second. `address` NULL:
-// to none any more. SLUICE_ERR_INVALID if the address, name or file is no good, or a selector chooses. Not inside
-// callbacks.
+// number of data servers if it forwards to some, and with short windows (window_ns), a quarter of a second: what it is goes by
+// the algorithm that it was created with, or that sluice_set_policy() has set. `address` NULL: to none any more.
+// SLUICE_ERR_INVALID if the address, name or file is no good, or a selector chooses: then whom it listened to before it still
+// listens to. Not inside callbacks.
 int sluice_coordinate(struct sluice *s,
                       const char *address,
                       const char *name,
@@ -438,8 +439,8 @@ int sluice_activity(struct sluice *s,
                     int computes);
 
 // Answers GET /metrics for Prometheus (OpenMetrics; docs/operation.md lists the names) at `address`, ADDRESS:PORT, from now on, in a
-// thread of its own; NULL: nowhere any more. Whoever reaches the address can read it. SLUICE_ERR_INVALID if it is no address,
-// SLUICE_ERR_SYSTEM if it cannot be listened at. Not inside callbacks.
+// thread of its own; NULL: nowhere any more. Whoever reaches the address can read it. SLUICE_ERR_INVALID if it is no address: what
+// was before goes on then. SLUICE_ERR_SYSTEM if it cannot be listened at. Not inside callbacks.
 int sluice_metrics(struct sluice *s,
                    const char *address);
 

@@ -369,9 +369,10 @@ pub unsafe extern "C" fn sluice_explain(s: *mut sluice, text: *mut c_char, size:
 /// Listens to a coordinator (`sluice coordinate`) from now on, which chooses the algorithm: `address` is HOST:PORT, `name` names
 /// this scheduler among all that listen to it, `token_file` has the coordinator's secret in its first line (NULL: it has none).
 /// It may be there or not, come and go; a thread sees to that, and nothing waits for it. Create the scheduler with `twins` and the
-/// number of data servers if it forwards to some, and with short windows (window_ns), a quarter of a second. `address` NULL:
-/// to none any more. SLUICE_ERR_INVALID if the address, name or file is no good, or a selector chooses. Not inside
-/// callbacks.
+/// number of data servers if it forwards to some, and with short windows (window_ns), a quarter of a second: what it is goes by
+/// the algorithm that it was created with, or that sluice_set_policy() has set. `address` NULL: to none any more.
+/// SLUICE_ERR_INVALID if the address, name or file is no good, or a selector chooses: then whom it listened to before it still
+/// listens to. Not inside callbacks.
 ///
 /// # Safety
 /// `s` came from `sluice_create`, the others are null or strings.
@@ -436,8 +437,8 @@ pub unsafe extern "C" fn sluice_activity(
 }
 
 /// Answers GET /metrics for Prometheus (OpenMetrics; docs/operation.md lists the names) at `address`, ADDRESS:PORT, from now on, in a
-/// thread of its own; NULL: nowhere any more. Whoever reaches the address can read it. SLUICE_ERR_INVALID if it is no address,
-/// SLUICE_ERR_SYSTEM if it cannot be listened at. Not inside callbacks.
+/// thread of its own; NULL: nowhere any more. Whoever reaches the address can read it. SLUICE_ERR_INVALID if it is no address: what
+/// was before goes on then. SLUICE_ERR_SYSTEM if it cannot be listened at. Not inside callbacks.
 ///
 /// # Safety
 /// `s` came from `sluice_create`, `address` is null or a string.

@@ -38,6 +38,9 @@ struct Shared {
     agent: Arc<Mutex<Option<sluice_control::Agent>>>,
     #[cfg(feature = "network")]
     announced: Arc<crate::announced::Announcements>,
+    /// The algorithm as the host has set it: coordinators choose others.
+    #[cfg(feature = "network")]
+    own: Mutex<PolicyConfig>,
     selection: Option<Selection>,
     scheduler: Arc<Scheduler>,
     in_flight: Arc<InFlight>,
@@ -198,6 +201,8 @@ impl Instance {
             agent: Arc::default(),
             #[cfg(feature = "network")]
             announced: Arc::default(),
+            #[cfg(feature = "network")]
+            own: Mutex::new(scheduler.policy()),
             selection,
             scheduler,
             in_flight,
@@ -296,7 +301,10 @@ impl Instance {
             let text = format!("{} coordinates the data servers in one engine: create it with 1 shard", policy.name());
             return Err(Failure::made(SLUICE_ERR_CONFIG, text));
         }
-        match self.selection()? {
+        let selection = self.selection()?;
+        #[cfg(feature = "network")]
+        self.shared.own.lock().clone_from(policy);
+        match selection {
             Some(selection) => selection.pause(&**scheduler, || scheduler.set_policy(policy)),
             None => scheduler.set_policy(policy),
         }
@@ -385,28 +393,36 @@ impl Instance {
     /// Listens to a coordinator from now on, or to none any more.
     #[cfg(feature = "network")]
     pub(crate) fn coordinate(&self, whom: Option<&Coordinated<'_>>) -> Result<(), Failure> {
-        use sluice_control::{Address, Agent, Announced, Options, read_token};
+        use sluice_control::Agent;
         not_in_callback()?;
-        // Its thread carries decisions out, perhaps just now: the old one has ended before another begins.
-        let old = self.shared.agent.lock().take();
-        drop(old);
-        let Some(whom) = whom else { return Ok(()) };
-        if self.shared.selection.is_some() {
+        let invalid = |error: anyhow::Error| Failure::made(SLUICE_ERR_INVALID, format!("{error:#}"));
+        if whom.is_some() && self.shared.selection.is_some() {
             let text = c"a selector chooses here: it or a coordinator, not both";
             return Err(Failure::new(SLUICE_ERR_INVALID, text));
         }
-        let start = || -> anyhow::Result<Agent> {
-            let token = whom.token.as_deref().map(read_token).transpose()?;
-            let address = Address::new(whom.address, token.as_deref())?;
-            let profile = self.shared.profile.lock().clone();
-            let positioning = profile.as_deref().map(sluice_predict::positioning).transpose()?;
-            let announced: Arc<dyn Announced> = self.shared.announced.clone();
-            let options = Options { positioning, announced: Some(announced), ..Options::new(address, whom.name) };
-            Agent::start(&self.shared.scheduler, options)
-        };
-        let agent = start().map_err(|error| Failure::made(SLUICE_ERR_INVALID, format!("{error:#}")))?;
+        // Before the old one ends: what is wrong changes nothing.
+        let options = whom.map(|whom| self.listening(whom)).transpose().map_err(invalid)?;
+        // Its thread carries decisions out, perhaps just now: the old one has ended before another begins.
+        let old = self.shared.agent.lock().take();
+        drop(old);
+        let Some(options) = options else { return Ok(()) };
+        let agent = Agent::start(&self.shared.scheduler, options).map_err(invalid)?;
         *self.shared.agent.lock() = Some(agent);
         Ok(())
+    }
+
+    #[cfg(feature = "network")]
+    fn listening(&self, whom: &Coordinated<'_>) -> anyhow::Result<sluice_control::Options> {
+        use sluice_control::{Address, Announced, Options, read_token};
+        let token = whom.token.as_deref().map(read_token).transpose()?;
+        let address = Address::new(whom.address, token.as_deref())?;
+        let profile = self.shared.profile.lock().clone();
+        let positioning = profile.as_deref().map(sluice_predict::positioning).transpose()?;
+        let announced: Arc<dyn Announced> = self.shared.announced.clone();
+        let own = Some(self.shared.own.lock().clone());
+        let options = Options { positioning, announced: Some(announced), own, ..Options::new(address, whom.name) };
+        options.check()?;
+        Ok(options)
     }
 
     /// What there is to say of the coordinator: a JSON object.
@@ -424,13 +440,19 @@ impl Instance {
     /// Tells metrics there from now on, or nowhere any more.
     #[cfg(feature = "network")]
     pub(crate) fn measure(&self, address: Option<&str>) -> Result<(), Failure> {
+        use std::net::SocketAddr;
+
         use sluice_metrics::{Endpoint, Samples};
         not_in_callback()?;
+        let parse = |address: &str| {
+            let text = || format!("{address:?} is no address and port, like 127.0.0.1:9464");
+            address.parse::<SocketAddr>().map_err(|_| Failure::made(SLUICE_ERR_INVALID, text()))
+        };
+        let address = address.map(parse).transpose()?;
+        // It may have had the same address.
         let old = self.shared.metrics.lock().take();
         drop(old);
         let Some(address) = address else { return Ok(()) };
-        let text = || format!("{address:?} is no address and port, like 127.0.0.1:9464");
-        let address = address.parse().map_err(|_| Failure::made(SLUICE_ERR_INVALID, text()))?;
         let (scheduler, agent) = (Arc::downgrade(&self.shared.scheduler), Arc::downgrade(&self.shared.agent));
         let source = move |samples: &mut Samples| {
             if let Some(scheduler) = scheduler.upgrade() {

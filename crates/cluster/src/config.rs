@@ -314,6 +314,7 @@ impl Config {
             );
         }
         if let Some(coordinator) = &self.coordinator {
+            self.check_reach(coordinator)?;
             ensure!(
                 self.address.is_loopback() || coordinator.token_file.is_some(),
                 "coordinator.token_file: {} can be reached from other machines, so that a secret is needed",
@@ -420,6 +421,27 @@ impl Config {
             self.servers.count >= least,
             "nodes.distribution: it needs {least} data servers, and servers.count is {}",
             self.servers.count
+        );
+        Ok(())
+    }
+
+    /// Machines elsewhere must reach the coordinator where it listens.
+    fn check_reach(&self, coordinator: &Coordination) -> anyhow::Result<()> {
+        let is_spread = !self.servers.hosts.is_empty() || !self.nodes.hosts.is_empty();
+        if self.links.is_some() || (!is_spread && coordinator.host.is_none()) {
+            return Ok(());
+        }
+        ensure!(
+            !self.address.is_loopback(),
+            "address: {}, where no other machine reaches the coordinator; as in \"0.0.0.0\" with coordinator.host, and \
+             coordinator.token_file",
+            self.address
+        );
+        // It is what the others are told.
+        ensure!(
+            coordinator.host.is_some() || !self.address.is_unspecified(),
+            "coordinator.host: none, and {} is no address by which other machines reach the coordinator",
+            self.address
         );
         Ok(())
     }
@@ -541,6 +563,13 @@ mod tests {
             ("name = 'a'\n[servers]\n[coordinator]\nwindow = '1s'", "coordinator.orchestrate"),
             ("name = 'a'\n[servers]\n[coordinator]\nroles = ['orchestrator']\nwindow = '1h'", "coordinator.window"),
             ("name = 'a'\naddress = '0.0.0.0'\n[coordinator]\n[servers]\ncount = 1", "token_file"),
+            ("name = 'a'\n[coordinator]\nhost = 'meta-1'\n[servers]", "address: 127.0.0.1"),
+            ("name = 'a'\n[coordinator]\n[servers]\nhosts = ['b']", "address: 127.0.0.1"),
+            (
+                "name = 'a'\naddress = '0.0.0.0'\n[coordinator]\n[servers]\n[nodes]\ncount = 1\nhosts = ['b']",
+                "coordinator.host",
+            ),
+            ("name = 'a'\naddress = '0.0.0.0'\n[coordinator]\nhost = 'meta-1'\n[servers]", "token_file"),
             ("name = 'a'\n[servers]\n[links]", "rate"),
             ("name = 'a'\n[servers]\n[links]\nrate = 'fast'", "links.rate"),
             ("name = 'a'\n[servers]\n[links]\nrate = '1Kbit'", "links.rate"),

@@ -511,8 +511,11 @@ mod tests {
             [("meta-1", "meta-1:24103"), ("10.0.0.5", "10.0.0.5:24103"), ("2001:db8::5", "[2001:db8::5]:24103")]
         {
             let plan = plan(&format!(
-                "name = 'a'\n[coordinator]\nhost = '{host}'\n[servers]\ncount = 1\n[nodes]\ncount = 2\npolicy = 'twins'\n"
+                "name = 'a'\naddress = '0.0.0.0'\n[coordinator]\nhost = '{host}'\ntoken_file = '/etc/sluice/token'\n\
+                 [servers]\ncount = 1\n[nodes]\ncount = 2\npolicy = 'twins'\n"
             ));
+            let words = plan.machines[0].command(&plan).join(" ");
+            assert!(words.contains("--listen=0.0.0.0:24103"), "{words}");
             let node = &plan.machines[2].graph;
             assert!(node.contains(&format!("option coordinator {address}\n")), "{host}: {node}");
         }

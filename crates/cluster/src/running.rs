@@ -126,7 +126,10 @@ impl Machine {
             Role::Client { mount, .. } => is_mounted_there(mount),
             _ => true,
         };
-        is_there && fs::read_to_string(self.graph_file(plan)).is_ok_and(|graph| graph == self.graph)
+        match &self.role {
+            Role::Coordinator { .. } => self.process(plan).is_none_or(|pid| has_words(pid, &self.command(plan)[1..])),
+            _ => is_there && fs::read_to_string(self.graph_file(plan)).is_ok_and(|graph| graph == self.graph),
+        }
     }
 
     /// Where a coordinator keeps what it learns: its own word.
@@ -181,6 +184,13 @@ impl Machine {
     }
 }
 
+/// Whether a process was started with these arguments: it may be gone by now.
+fn has_words(pid: Pid, arguments: &[String]) -> bool {
+    let Ok(line) = fs::read(format!("/proc/{}/cmdline", pid.as_raw_nonzero())) else { return true };
+    let line = line.strip_suffix(b"\0").unwrap_or(&line);
+    line.is_empty() || line.split(|byte| *byte == 0).skip(1).eq(arguments.iter().map(|word| word.as_bytes()))
+}
+
 /// What every machine of a plan does.
 #[must_use]
 pub fn status(plan: &Plan) -> Vec<Status> {
@@ -212,8 +222,7 @@ pub fn up(plan: &Plan, stop: &AtomicBool, mut started: impl FnMut(&Machine, bool
     fs::create_dir_all(&plan.directory).with_context(|| plan.directory.display().to_string())?;
     let _lock = lock(plan)?;
     link(plan).context("links")?;
-    let runs =
-        |machine: &&Machine| machine.process(plan).is_some() && !matches!(machine.role, Role::Coordinator { .. });
+    let runs = |machine: &&Machine| machine.process(plan).is_some();
     if let Some(machine) = plan.machines.iter().filter(runs).find(|machine| !machine.is_as_planned(plan)) {
         bail!("{} runs with another configuration: sluice cluster down, then up", machine.name);
     }
@@ -293,7 +302,7 @@ fn launch(plan: &Plan, machine: &Machine, args: &[String]) -> anyhow::Result<()>
     let log = machine.log_file(plan);
     let to = fs::OpenOptions::new().create(true).append(true).open(&log).with_context(|| log.display().to_string())?;
     let own = std::env::current_exe().context("this program")?;
-    let child = Command::new(&own)
+    let mut child = Command::new(&own)
         .args(args)
         .stdin(Stdio::null())
         .stdout(to.try_clone().with_context(|| log.display().to_string())?)
@@ -307,6 +316,11 @@ fn launch(plan: &Plan, machine: &Machine, args: &[String]) -> anyhow::Result<()>
     let number = machine.pid_file(plan);
     let new = number.with_extension("new");
     let written = fs::write(&new, child.id().to_string()).and_then(|()| fs::rename(&new, &number));
+    if written.is_err() {
+        // Nobody would find it again. It may have ended by itself.
+        _ = child.kill();
+        _ = child.wait();
+    }
     written.with_context(|| number.display().to_string())
 }
 
@@ -521,7 +535,23 @@ fn unmount(path: &Path, lazily: bool) -> anyhow::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::{message, take_brick};
+    use std::process::Command;
+
+    use rustix::process::Pid;
+
+    use super::{has_words, message, take_brick};
+
+    #[test]
+    fn a_process_is_told_by_all_its_arguments() {
+        let mut child = Command::new("sleep").args(["300", "200"]).spawn().unwrap();
+        let pid = Pid::from_child(&child);
+        let has = |words: &[&str]| has_words(pid, &words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>());
+        let as_it_is = has(&["300", "200"]);
+        let otherwise = [has(&["300"]), has(&["300", "100"]), has(&["300", "200", "100"])];
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(as_it_is && otherwise == [false; 3], "{as_it_is} {otherwise:?}");
+    }
 
     #[test]
     fn a_server_is_not_started_beside_its_data() {

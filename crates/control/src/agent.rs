@@ -50,13 +50,25 @@ pub struct Options {
     pub positioning: Option<(u64, u64)>,
     /// Who knows what programs say that they do; `None`: they say nothing here.
     pub announced: Option<Arc<dyn Announced>>,
+    /// The host's own algorithm, where another one may be in force that a coordinator has chosen; `None`: it is in force.
+    pub own: Option<PolicyConfig>,
 }
 
 impl Options {
     /// Of a device of which nothing is known.
     #[must_use]
     pub fn new(address: Address, name: &str) -> Options {
-        Options { address, name: name.to_owned(), positioning: None, announced: None }
+        Options { address, name: name.to_owned(), positioning: None, announced: None, own: None }
+    }
+
+    /// Whether an agent can be started with these, as far as that can be known before.
+    ///
+    /// # Errors
+    /// If the name is none.
+    pub fn check(&self) -> anyhow::Result<()> {
+        let name = &self.name;
+        anyhow::ensure!(is_name(name), "{name:?} is no name of a node: 1 to 64 letters, digits and . _ - : /");
+        Ok(())
     }
 }
 
@@ -95,18 +107,17 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// Listens to a coordinator from now on, which may be there or not. The algorithm in force now is the host's: where it is chosen, it
-    /// has the host's parameters. A scheduler whose algorithm has data servers to take turns with (`twins`) is a forwarding node,
-    /// any other a data server. What is told of closed windows ([`Ground::on_window`]) is this agent's from now on.
+    /// Listens to a coordinator from now on, which may be there or not. Where the host's own algorithm ([`Options::own`]) is chosen, it
+    /// has the host's parameters. A scheduler of which that one has data servers to take turns with (`twins`) is a forwarding
+    /// node, any other a data server. What is told of closed windows ([`Ground::on_window`]) is this agent's from now on.
     ///
     /// # Errors
     /// If the name is none, or the system refuses a thread.
     pub fn start<G: Ground>(ground: &Arc<G>, options: Options) -> anyhow::Result<Agent> {
-        let name = &options.name;
-        anyhow::ensure!(is_name(name), "{name:?} is no name of a node: 1 to 64 letters, digits and . _ - : /");
+        options.check()?;
         let status = AgentStatus {
             address: options.address.text(),
-            name: name.clone(),
+            name: options.name.clone(),
             seek_times: if options.positioning.is_some() { "profile" } else { "hard disk" }.to_owned(),
             ..AgentStatus::default()
         };
@@ -176,9 +187,10 @@ struct Worker {
     base: PolicyConfig,
     kind: Kind,
     servers: u32,
-    /// What was decided last, and the offset that it was carried out with.
+    /// What was decided last, and the offset that it was carried out with; `None`: nothing, or the host has set something else since.
     last: Option<(Action, i64)>,
-    /// Since when it is in force.
+    /// What is in force, as far as is known, and since when.
+    in_force: PolicyConfig,
     since: Time,
     seen: Seen,
     /// Ends of the last windows looked at.
@@ -241,7 +253,8 @@ fn in_force(policy: &PolicyConfig) -> InForce {
 
 impl Worker {
     fn new(ground: &impl Ground, options: Options, status: Arc<Mutex<AgentStatus>>) -> Worker {
-        let base = ground.policy();
+        let now_in_force = ground.policy();
+        let base = options.own.unwrap_or_else(|| now_in_force.clone());
         let servers = base.value("servers").and_then(|n| u32::try_from(n).ok()).unwrap_or(0);
         // Where an algorithm takes turns with data servers there are some.
         let kind = if servers > 0 { Kind::Forwarder } else { Kind::Server };
@@ -252,13 +265,14 @@ impl Worker {
             incarnation ^ u64::from(std::process::id()) << 40 ^ u64::from(crc32fast::hash(options.name.as_bytes()));
         Worker {
             node: Node::new(&options.name, incarnation, seed, ground.now()),
-            seen: Seen::nothing(kind, servers, in_force(&base)),
+            seen: Seen::nothing(kind, servers, in_force(&now_in_force)),
             address: options.address,
             status,
             base,
             kind,
             servers,
             last: None,
+            in_force: now_in_force,
             since: ground.now(),
             ends: vec![Time::ZERO; ground.engines()],
             orchestrated: Orchestrated::new(
@@ -296,6 +310,7 @@ impl Worker {
             };
             let Some(held) = ground.upgrade() else { return };
             let now = held.now();
+            self.notice(&*held);
             match happened {
                 Happened::Stopped => {
                     self.recogniser.iter_mut().for_each(|recogniser| recogniser.leave(&*held));
@@ -311,6 +326,8 @@ impl Worker {
                     // What it saw while nobody asked is no second's work.
                     self.look(&*held);
                     self.seen = Seen::nothing(self.kind, self.servers, in_force(&held.policy()));
+                    // Nor is what was measured a window's.
+                    drop(self.orchestrated.report(&*held));
                     self.node.connected(now);
                 }
                 Happened::Opened(Err(why)) => {
@@ -366,6 +383,18 @@ impl Worker {
                 }
             }
         }
+    }
+
+    /// What the host sets stays until something else is decided, and windows from before say nothing of it.
+    fn notice(&mut self, ground: &impl Ground) {
+        let policy = ground.policy();
+        if policy == self.in_force {
+            return;
+        }
+        self.last = None;
+        self.since = ground.now();
+        self.seen = Seen::nothing(self.kind, self.servers, in_force(&policy));
+        self.in_force = policy;
     }
 
     /// Adds windows that have closed, if they began under what is in force.
@@ -424,6 +453,7 @@ impl Worker {
                 ground.set_policy(&config);
                 self.since = ground.now();
                 self.seen = Seen::nothing(self.kind, self.servers, in_force(&config));
+                self.in_force = config;
             }
             Err(why) => tracing::warn!("the coordinator wants {name}, which cannot be: {why}"),
         }
@@ -488,5 +518,53 @@ async fn leave(session: Option<Session>, farewell: FromNode) {
         let ended = async { while let Ok(Some(_)) = incoming.message().await {} };
         // A coordinator that does not end it notices the silence.
         let _ = tokio::time::timeout(FAREWELL, ended).await;
+    }
+}
+
+#[cfg(all(test, feature = "coordinator"))]
+mod tests {
+    use sluice_runtime::{Scheduler, SchedulerConfig};
+
+    use super::*;
+
+    fn worker(ground: &Scheduler, own: Option<PolicyConfig>) -> Worker {
+        let options = Options { own, ..Options::new(Address::new("127.0.0.1:1", None).unwrap(), "node-3") };
+        Worker::new(ground, options, Arc::default())
+    }
+
+    fn scheduler(policy: PolicyConfig) -> Scheduler {
+        Scheduler::start(SchedulerConfig::new(policy)).unwrap()
+    }
+
+    fn twins() -> PolicyConfig {
+        PolicyConfig::parse("twins").unwrap().with("servers", "4").unwrap()
+    }
+
+    /// What an earlier coordinator decided last may still be in force.
+    #[test]
+    fn what_a_node_is_goes_by_the_hosts_own_algorithm() {
+        let ground = scheduler(PolicyConfig::parse("hbrr").unwrap());
+        assert_eq!(worker(&ground, None).kind, Kind::Server);
+        let mut worker = worker(&ground, Some(twins()));
+        assert_eq!((worker.kind, worker.servers), (Kind::Forwarder, 4));
+        assert_eq!(worker.seen.in_force.policy, "hbrr");
+        worker.carry_out(&ground, &Action::Policy { name: "twins".to_owned(), window_ns: 2_000_000 });
+        assert_eq!((ground.policy().value("servers"), ground.policy().value("window")), (Some(4), Some(2_000_000)));
+    }
+
+    #[test]
+    fn what_the_host_sets_ends_what_was_decided() {
+        let ground = scheduler(twins());
+        let mut worker = worker(&ground, None);
+        let action = Action::Policy { name: "twins".to_owned(), window_ns: 2_000_000 };
+        worker.carry_out(&ground, &action);
+        worker.last = Some((action, 0));
+        let since = worker.since;
+        worker.notice(&ground);
+        assert!(worker.last.is_some() && worker.since == since, "nobody has set anything");
+        ground.set_policy(&PolicyConfig::parse("hbrr").unwrap());
+        worker.notice(&ground);
+        assert!(worker.last.is_none() && worker.since >= since, "clocks that drift would bring it back");
+        assert_eq!(worker.seen.in_force.policy, "hbrr");
     }
 }

@@ -41,10 +41,11 @@ impl Limits {
 }
 
 impl Default for Limits {
-    /// 16,384 nodes, 5 s, 20 messages and 20 a second (one a second, and one for each window of 100 ms), 10 s.
+    /// 16,384 nodes, 5 s, 64 messages and 20 a second, 10 s. A node sends 11 a second at most (one a second, and one for each window of
+    /// 100 ms): what has come while the coordinator did not read, of 5 s after which nodes give it up, is no flood.
     fn default() -> Limits {
         let (silence_ns, idle_ns) = (5_000_000_000, 10_000_000_000);
-        Limits { nodes_max: 16_384, silence_ns, burst: 20, spacing_ns: 50_000_000, idle_ns }
+        Limits { nodes_max: 16_384, silence_ns, burst: 64, spacing_ns: 50_000_000, idle_ns }
     }
 }
 
@@ -63,6 +64,16 @@ pub enum Refusal {
     /// It says what cannot be.
     #[error("{0} cannot be")]
     Value(&'static str),
+}
+
+/// Why a state cannot be used.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{why}")]
+pub struct Unusable {
+    /// In words.
+    pub why: String,
+    /// There are roles that could use theirs.
+    pub in_part: bool,
 }
 
 /// Something that was decided.
@@ -229,9 +240,10 @@ impl Coordinator {
     ///
     /// # Errors
     /// If something in it cannot be: what. Roles whose states could be used have them then.
-    pub fn load(&mut self, saved: &Value) -> Result<(), String> {
+    pub fn load(&mut self, saved: &Value) -> Result<(), Unusable> {
         let before = saved["incarnation"].as_u64().filter(|before| *before < u64::MAX);
-        let before = before.ok_or("the incarnation is missing")?;
+        let missing = || Unusable { why: "the incarnation is missing".to_owned(), in_part: false };
+        let before = before.ok_or_else(missing)?;
         self.incarnation = self.incarnation.max(before + 1);
         let now = self.began;
         let is_other = |name: &String| self.roles.iter().all(|role| role.kind().as_str_name() != name);
@@ -240,14 +252,14 @@ impl Coordinator {
             kept.filter(|(name, _)| is_other(name)).map(|(name, state)| (name.clone(), state.clone())).collect();
         let of = |role: &mut Box<dyn Role>| {
             let name = role.kind().as_str_name();
-            match saved["roles"].get(name) {
-                Some(state) => role.load(now, state.clone()).map_err(|why| format!("{name}: {why}")),
-                // It was not there then.
-                None => Ok(()),
-            }
+            // Without one it was not there then.
+            let state = saved["roles"].get(name)?;
+            Some(role.load(now, state.clone()).map_err(|why| format!("{name}: {why}")))
         };
-        let results: Vec<_> = self.roles.iter_mut().map(of).collect();
-        results.into_iter().collect()
+        let results: Vec<_> = self.roles.iter_mut().filter_map(of).collect();
+        let in_part = !self.others.is_empty() || results.iter().any(Result::is_ok);
+        let why: Vec<String> = results.into_iter().filter_map(Result::err).collect();
+        if why.is_empty() { Ok(()) } else { Err(Unusable { why: why.join("; "), in_part }) }
     }
 
     /// Of this coordinator.
@@ -534,8 +546,41 @@ impl Coordinator {
 
 #[cfg(test)]
 mod tests {
+    use sluice_adapt::orchestrator::Settings;
+
     use super::*;
-    use crate::{Council, by_rule};
+    use crate::{Council, Orchestrator, by_rule};
+
+    #[test]
+    fn what_has_waited_for_a_coordinator_that_paused_is_no_flood() {
+        let mut coordinator = Coordinator::new(Limits::default(), 1, Vec::new(), Time::ZERO);
+        let announcement =
+            wire::Announcement { kind: wire::Kind::Server.into(), policy: "hbrr".into(), ..Default::default() };
+        let mut send = |sequence| {
+            let what = Some(What::Announcement(announcement.clone()));
+            let message = wire::FromNode { name: "n".into(), incarnation: 1, sequence, sent_ns: 0, what };
+            coordinator.receive(Time::ZERO, SessionId(1), &message)
+        };
+        for sequence in 1..=5 * 11 {
+            assert_eq!(send(sequence), Ok(()), "{sequence}");
+        }
+        let refused = (56..200).map(send).find(Result::is_err);
+        assert_eq!(refused, Some(Err(Refusal::Flood)));
+    }
+
+    #[test]
+    fn of_a_state_that_cannot_be_used_in_part_the_rest_is() {
+        let council = || Box::new(Council::new(Box::new(by_rule))) as Box<dyn Role>;
+        let orchestrator = || Box::new(Orchestrator::new(Settings::paper())) as Box<dyn Role>;
+        let with = |roles| Coordinator::new(Limits::default(), 1, roles, Time::ZERO);
+        let mut saved = with(vec![council(), orchestrator()]).save();
+        saved["roles"]["ROLE_ORCHESTRATOR"] = json!("nonsense");
+        let error = with(vec![council(), orchestrator()]).load(&saved).unwrap_err();
+        assert!(error.in_part && error.why.starts_with("ROLE_ORCHESTRATOR: "), "{error:?}");
+        assert!(with(vec![orchestrator()]).load(&saved).unwrap_err().in_part, "the council's is kept for another time");
+        saved["roles"].as_object_mut().unwrap().remove("ROLE_COUNCIL");
+        assert!(!with(vec![orchestrator()]).load(&saved).unwrap_err().in_part);
+    }
 
     #[test]
     fn what_roles_have_learned_that_it_does_not_have_this_time_is_kept() {

@@ -49,7 +49,7 @@ pub use announced::{Announced, Doing};
 pub use clock::{Estimate, epoch};
 #[cfg(feature = "node")]
 pub use connect::{Address, read_token};
-pub use coordinator::{Coordinator, Limits, NodeStatus, Refusal, SessionId, Status};
+pub use coordinator::{Coordinator, Limits, NodeStatus, Refusal, SessionId, Status, Unusable};
 pub use council::{ARMS, Classify, Council, by_node, by_rule};
 pub use gated::{Follow, Gated};
 pub use node::{Node, Step};

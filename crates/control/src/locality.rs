@@ -47,7 +47,7 @@ pub(crate) fn to_wire(report: &Report) -> wire::Locality {
         Some(_) => wire::Gated::Always,
     };
     wire::Locality {
-        window_ns: report.window_ns,
+        window_ns: report.window_ns.clamp(1, NS_MAX),
         gated: gated.into(),
         distance: smoothed(&report.distance),
         seek_ns: report.seek_ns,
@@ -238,8 +238,8 @@ mod tests {
         assert_eq!((known.activities.len(), known.programs[0].idle_ns), (0, 0));
         // Who has been silent or computing for longer than anything is counted is so all the same.
         let mut long = report();
-        (long.programs[0].idle_ns, long.activities[0].for_ns) = (u64::MAX, u64::MAX);
+        (long.programs[0].idle_ns, long.activities[0].for_ns, long.window_ns) = (u64::MAX, u64::MAX, u64::MAX);
         let known = of(&to_wire(&long), 1, 2, Time(77)).unwrap();
-        assert_eq!((known.programs[0].idle_ns, known.activities[0].for_ns), (NS_MAX, NS_MAX));
+        assert_eq!((known.programs[0].idle_ns, known.activities[0].for_ns, known.window_ns), (NS_MAX, NS_MAX, NS_MAX));
     }
 }

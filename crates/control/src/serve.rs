@@ -209,13 +209,16 @@ impl Service for Front {
             }
             hub.opened += 1;
             let id = SessionId(hub.opened);
-            hub.sessions.insert(id, out.clone());
+            // Nobody else keeps one: the stream ends when this is taken away.
+            hub.sessions.insert(id, out);
             (id, hub.coordinator.limits())
         };
         let (shared, incoming, busy) = (self.0.clone(), request.into_inner(), peer.busy());
         tokio::spawn(async move {
             let _busy = busy;
-            if let Some(why) = shared.listen(id, incoming, limits).await {
+            let why = shared.listen(id, incoming, limits).await;
+            let out = shared.hub.lock().sessions.get(&id).cloned();
+            if let (Some(why), Some(out)) = (why, out) {
                 // Behind the answers that it has not read yet, if it reads at all.
                 let _ = tokio::time::timeout(END, out.send(Err(why))).await;
             }
@@ -248,18 +251,22 @@ impl Store {
         Ok(Store { path: dir.join("coordinator.state"), _lock: lock })
     }
 
-    /// Gives the coordinator what was kept. What cannot be used gets another name, and it starts with nothing.
+    /// Gives the coordinator what was kept. What cannot be used gets another name, and whose it is starts with nothing.
     fn load(&self, coordinator: &mut Coordinator) -> anyhow::Result<()> {
         let text = match std::fs::read(&self.path) {
             Ok(text) => text,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
             Err(error) => return Err(error).with_context(|| self.path.display().to_string()),
         };
-        let loaded = from_text(&text).map_err(anyhow::Error::new);
-        if let Err(why) = loaded.and_then(|state| coordinator.load(&state).map_err(anyhow::Error::msg)) {
-            sluice_select::set_aside(&self.path, &why).context("the state cannot be used, and cannot be set aside")?;
-        }
-        Ok(())
+        let aside = match from_text(&text) {
+            Err(why) => sluice_select::set_aside(&self.path, &anyhow::Error::new(why)),
+            Ok(state) => match coordinator.load(&state) {
+                Ok(()) => return Ok(()),
+                Err(why) if why.in_part => sluice_select::set_aside_in_part(&self.path, &anyhow::Error::new(why)),
+                Err(why) => sluice_select::set_aside(&self.path, &anyhow::Error::new(why)),
+            },
+        };
+        aside.map(drop).context("the state cannot be used, and cannot be set aside")
     }
 }
 

@@ -174,6 +174,31 @@ fn decisions_reach_schedulers_and_the_next_coordinator_goes_on() {
     assert!({ aside }.any(|name| name.to_string_lossy().contains("damaged")), "the damaged state is set aside");
 }
 
+/// A coordinator that ends waits a moment for connections, and not for sessions: they end properly.
+#[test]
+fn sessions_end_with_their_coordinator() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let ends_properly = || {
+        let dir = tempfile::tempdir().unwrap();
+        let coordinator = Coordinator::start(anywhere(), dir.path(), Wants::new("hbrr", 0));
+        let url = format!("http://{}", coordinator.address);
+        let (_open, messages) = tokio::sync::mpsc::channel::<FromNode>(1);
+        let mut answers = runtime.block_on(async {
+            let mut client = CoordinatorClient::connect(url).await.unwrap();
+            let mut request = tonic::Request::new(tokio_stream::wrappers::ReceiverStream::new(messages));
+            request.metadata_mut().insert("authorization", format!("Bearer {TOKEN}").parse().unwrap());
+            client.session(request).await.unwrap().into_inner()
+        });
+        let end = std::thread::spawn(move || coordinator.end());
+        let last =
+            runtime.block_on(async { tokio::time::timeout(PATIENCE, answers.message()).await.expect("it ends") });
+        end.join().unwrap();
+        matches!(last, Ok(None))
+    };
+    // A machine that stalls for that moment ends the connection first.
+    assert!((0..20).any(|_| ends_properly()));
+}
+
 /// Is done with everything at once.
 struct AtOnce;
 

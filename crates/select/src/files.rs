@@ -156,7 +156,17 @@ pub fn set_aside(path: &Path, error: &anyhow::Error) -> Option<PathBuf> {
     aside(path, error).path
 }
 
+/// The same of what can be used in part.
+#[must_use = "nothing is to be written where there is no place"]
+pub fn set_aside_in_part(path: &Path, error: &anyhow::Error) -> Option<PathBuf> {
+    aside_with(path, error, "the rest is used").path
+}
+
 pub(crate) fn aside(path: &Path, error: &anyhow::Error) -> Place {
+    aside_with(path, error, "all is learned anew")
+}
+
+fn aside_with(path: &Path, error: &anyhow::Error, follows: &str) -> Place {
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let named = |more: &str| {
         let mut name = path.as_os_str().to_owned();
@@ -168,7 +178,7 @@ pub(crate) fn aside(path: &Path, error: &anyhow::Error) -> Place {
     let why = format!("what was learned before cannot be used: {error:#}");
     let place = match std::fs::rename(path, &aside) {
         Ok(()) => {
-            let note = format!("{why}; the file is now {}, all is learned anew", aside.display());
+            let note = format!("{why}; the file is now {}, {follows}", aside.display());
             Place { path: Some(path.to_owned()), note: Some(note) }
         }
         Err(error) => Place::nowhere(format!("{why}; {error}: what is learned now is not kept")),

@@ -1,5 +1,6 @@
 #include "translator.h"
 
+#include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -7,6 +8,8 @@
 
 /* Of windows by which a coordinator decides, in nanoseconds: several between two announcements. */
 #define COORDINATED_NS 250000000ULL
+/* Characters of a node's name, at most: sluice_coordinate() refuses longer ones. */
+#define NODE_NAME 64
 /* Targets of a scheduler: translators that share it. */
 #define TARGETS 1024
 /* How long the end of a translator waits before it says that it does, in nanoseconds. */
@@ -19,6 +22,7 @@ struct group {
     unsigned members;
     /* Somebody else than the options chooses the algorithm. */
     bool selects;
+    /* It is an I/O node of a coordinator: of data servers none chooses the algorithm. */
     bool coordinated;
     struct room room;
     bool taken[TARGETS];
@@ -62,20 +66,36 @@ static int predict(xlator_t *this, struct sluice *scheduler, const struct settin
     return code;
 }
 
+/* Host, process and volume; of a long name the beginning, and a hash (FNV-1a) of all: what comes last tells volumes apart. */
+static void make_name(char made[NODE_NAME + 1], const char *volume)
+{
+    char host[HOST_NAME_MAX + 1] = "";
+    const char *machine = gethostname(host, sizeof(host) - 1) ? "host" : host;
+    char *full = NULL;
+    if (gf_asprintf(&full, "%s:%d:%s", machine, (int)getpid(), volume) < 0) {
+        snprintf(made, NODE_NAME + 1, "%.40s:%d", machine, (int)getpid());
+        return;
+    }
+    if (strlen(full) <= NODE_NAME)
+        strcpy(made, full);
+    else
+        snprintf(made, NODE_NAME + 1, "%.*s-%016" PRIx64, NODE_NAME - 17, full,
+                 fnv1a(HASH_NOTHING, full, strlen(full)));
+    GF_FREE(full);
+}
+
 /* Lets a coordinator choose, if there is to be one. */
 static int coordinate(xlator_t *this, struct sluice *scheduler, const struct settings *settings)
 {
-    char name[65] = "";
-    char host[HOST_NAME_MAX + 1] = "";
+    char made[NODE_NAME + 1];
+    const char *name = settings->coordinator_name;
     const char *token = is_set(settings->coordinator_token) ? settings->coordinator_token : NULL;
     if (!is_set(settings->coordinator))
         return SLUICE_OK;
-    if (is_set(settings->coordinator_name))
-        snprintf(name, sizeof(name), "%s", settings->coordinator_name);
-    else
-        /* A longer name than it has room for is an error, and none is needed: the rest tells processes apart on one machine. */
-        snprintf(name, sizeof(name), "%.30s:%d:%.20s", gethostname(host, sizeof(host) - 1) ? "host" : host, (int)getpid(),
-                 this->name);
+    if (!is_set(name)) {
+        make_name(made, this->name);
+        name = made;
+    }
     int code = sluice_coordinate(scheduler, settings->coordinator, name, token);
     if (code != SLUICE_OK)
         gf_log(this->name, GF_LOG_ERROR, "coordinator: %s", sluice_last_error());
@@ -116,7 +136,7 @@ static int create(xlator_t *this, struct group *group, const struct settings *se
         return -1;
     }
     group->selects = is_set(settings->selector) && strcmp(settings->selector, "fixed");
-    group->coordinated = is_set(settings->coordinator);
+    group->coordinated = is_set(settings->coordinator) && !strcmp(settings->policy, "twins");
     if (code == SLUICE_OK && is_set(settings->metrics) &&
         sluice_metrics(group->scheduler, settings->metrics) != SLUICE_OK)
         gf_log(this->name, GF_LOG_ERROR, "nothing is told: %s", sluice_last_error());
@@ -213,6 +233,18 @@ int group_join(struct translator *translator, const struct settings *settings)
     return failed;
 }
 
+/* Whether a scheduler could have this algorithm: nothing else tells. */
+static int check_policy(const struct settings *settings, const char *policy)
+{
+    struct sluice_options options = SLUICE_OPTIONS_INIT;
+    struct sluice *scheduler;
+    options.flags = SLUICE_SHARED;
+    options.policy = policy;
+    options.shards = settings->shards;
+    int code = sluice_create(&options, &scheduler);
+    return code == SLUICE_OK ? sluice_destroy(scheduler) : code;
+}
+
 int group_change(struct translator *translator, const struct settings *settings)
 {
     struct sluice_options options = SLUICE_OPTIONS_INIT;
@@ -226,8 +258,9 @@ int group_change(struct translator *translator, const struct settings *settings)
     if (!policy)
         return -1;
     set_limits(&options, settings);
-    /* What a coordinator has chosen stays. */
-    int code = group->coordinated ? SLUICE_OK : sluice_set_policy(translator->client, policy);
+    int code = group->coordinated ? check_policy(settings, policy) : sluice_set_policy(translator->client, policy);
+    if (group->coordinated && code == SLUICE_OK)
+        gf_log(name, GF_LOG_INFO, "the coordinator chooses: policy stays as it was");
     if (code == SLUICE_OK)
         code = sluice_set_limits(translator->client, &options);
     if (code != SLUICE_OK)

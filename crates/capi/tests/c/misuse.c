@@ -328,6 +328,11 @@ static void network(void) {
     EXPECT(sluice_coordination(s, text, 3), SLUICE_ERR_INVALID, "bytes are needed");
     EXPECT(sluice_coordination(s, text, sizeof text), SLUICE_OK, NULL);
     if (!strstr(text, "\"is_connected\":false")) failures++, fprintf(stderr, "nobody is there: %s\n", text);
+    /* What is wrong changes nothing. */
+    EXPECT(sluice_coordinate(s, "127.0.0.1:2", "no name", NULL), SLUICE_ERR_INVALID, "no name");
+    EXPECT(sluice_coordinate(s, "127.0.0.1:2", "n", "/nowhere/token"), SLUICE_ERR_INVALID, "/nowhere/token");
+    EXPECT(sluice_coordination(s, text, sizeof text), SLUICE_OK, NULL);
+    if (!strstr(text, "127.0.0.1:1\"")) failures++, fprintf(stderr, "it listens to somebody else: %s\n", text);
     EXPECT(sluice_coordinate(s, NULL, NULL, NULL), SLUICE_OK, NULL);
     EXPECT(sluice_coordination(s, text, sizeof text), SLUICE_ERR_INVALID, "sluice_coordinate");
     EXPECT(sluice_metrics(s, "127.0.0.1"), SLUICE_ERR_INVALID, "127.0.0.1:9464");

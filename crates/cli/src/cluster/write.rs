@@ -76,7 +76,10 @@ fn unit_name(plan: &Plan, machine: &Machine) -> String {
 fn unit(plan: &Plan, machine: &Machine) -> String {
     let mut words = machine.command(plan);
     let is_own = matches!(machine.role, Role::Coordinator { .. });
-    words[0].insert_str(0, if is_own { "/usr/local/bin/" } else { "/usr/sbin/" });
+    // `make install` and packages put `sluice` in different directories, and a host may have either: systemd looks for it.
+    if !is_own {
+        words[0].insert_str(0, "/usr/sbin/");
+    }
     let command = words.join(" ");
     let kind = if is_own {
         "Type=notify\n".to_owned()
@@ -116,4 +119,18 @@ fn unit(plan: &Plan, machine: &Machine) -> String {
          WantedBy=multi-user.target\n",
         plan.name, machine.name,
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_coordinators_unit_finds_the_program_wherever_it_was_installed() {
+        let config = Config::parse("name = 'a'\n[coordinator]\n[servers]\n").unwrap();
+        let plan = Plan::new(&config).unwrap();
+        let units: Vec<String> = plan.machines.iter().map(|machine| unit(&plan, machine)).collect();
+        assert!(units[0].contains("\nExecStart=sluice coordinate --listen=127.0.0.1:24101 "), "{}", units[0]);
+        assert!(units[1].contains("\nExecStart=/usr/sbin/glusterfsd "), "{}", units[1]);
+    }
 }

@@ -36,6 +36,9 @@ pub(crate) const DEFAULT_SELECTOR: Kind = Kind::Bandit;
 /// is left to aggregate.
 const DISK_IN_FLIGHT: u32 = 8;
 
+/// Characters of a node's name, at most.
+const NODE_NAME: usize = 64;
+
 /// What the storage's devices are like.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum DeviceKind {
@@ -249,13 +252,18 @@ impl Settings {
         let token = self.token_file.as_deref().map(sluice_control::read_token).transpose()?;
         let address = sluice_control::Address::new(address, token.as_deref())?;
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        let name = self.node.clone().unwrap_or_else(|| format!("{host}:{}", crate::control::key(mountpoint)));
+        let name = self.node.clone().unwrap_or_else(|| node_name(&host, &crate::control::key(mountpoint)));
+        anyhow::ensure!(
+            name.chars().count() <= NODE_NAME,
+            "coordinator.node: {name:?} is longer than {NODE_NAME} characters"
+        );
         let fits = |c: char| c.is_ascii_alphanumeric() || "._-:/".contains(c);
         Ok(Some(sluice_control::Options {
             address,
-            name: name.chars().map(|c| if fits(c) { c } else { '_' }).take(64).collect(),
+            name: name.chars().map(|c| if fits(c) { c } else { '_' }).collect(),
             positioning: self.prediction.profile.as_deref().map(sluice_predict::positioning).transpose()?,
             announced: None,
+            own: None,
         }))
     }
 
@@ -411,6 +419,18 @@ pub(crate) fn key_value(text: &str) -> Result<(String, String), String> {
     }
 }
 
+/// A mount's name among all nodes of a coordinator: of a long host's name the beginning, and a hash of all, so that neither the hosts nor
+/// the mounts of one become the same node.
+fn node_name(host: &str, key: &str) -> String {
+    let room = NODE_NAME.saturating_sub(key.len() + 1);
+    if host.chars().count() <= room {
+        return format!("{host}:{key}");
+    }
+    let hash = sluice_storage::fnv1a(host.as_bytes()) as u32;
+    let first: String = host.chars().take(room.saturating_sub(9)).collect();
+    format!("{first}-{hash:08x}:{key}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -473,6 +493,27 @@ mod tests {
         let coordinated = with(|s| s.coordinator = Some("localhost:1".to_owned()));
         let error = coordinated.coordination(Path::new("/mnt")).err().unwrap().to_string();
         assert!(error.contains("would both choose"), "{error}");
+    }
+
+    #[test]
+    fn long_names_of_nodes_stay_different_and_those_that_were_said_are_not_cut() {
+        let keys = ["a", "b"].map(|end| crate::control::key(Path::new(&format!("/mnt/{}{end}", "x".repeat(40)))));
+        let hosts = ["1", "2"].map(|end| format!("{}{end}", "ü".repeat(60)));
+        let names: Vec<String> =
+            keys.iter().flat_map(|key| hosts.iter().map(move |host| node_name(host, key))).collect();
+        for (at, name) in names.iter().enumerate() {
+            assert!(name.chars().count() == NODE_NAME && !names[..at].contains(name), "{names:?}");
+        }
+        assert_eq!(node_name("login-1", "scratch-0123456789abcdef"), "login-1:scratch-0123456789abcdef");
+        let said = |node: String| {
+            let coordinator = Some("localhost:1".to_owned());
+            let settings =
+                Settings { policy: Some("twins".to_owned()), coordinator, node: Some(node), ..Settings::default() };
+            settings.coordination(Path::new("/mnt"))
+        };
+        assert!(said("n".repeat(64)).is_ok());
+        let error = said("n".repeat(65)).err().unwrap().to_string();
+        assert!(error.contains("coordinator.node"), "{error}");
     }
 
     #[test]

@@ -217,6 +217,9 @@ fn answer(served: &Served, command: Command) -> Reply {
             set.map_or_else(|error| Reply::refused(format!("{error:#}")), |()| Reply::done())
         }
         Command::Adapt | Command::Keep => {
+            if let Some(agent) = &served.agent {
+                return Reply::refused(format!("the coordinator {} chooses here", agent.status().address));
+            }
             let Some(selection) = &served.selection else {
                 return Reply::refused(
                     "nobody chooses here: mount without --policy and --selector, or with --selector bandit",

@@ -84,12 +84,12 @@ pub(super) fn stop(args: &StopArgs) -> anyhow::Result<ExitCode> {
     let recorded = status::open(&args.mountpoint)?.stop_trace()?;
     if args.json {
         output::json(&recorded)?;
-        return Ok(ExitCode::SUCCESS);
-    }
-    output::line(format_args!("{}: {}", recorded.path, counted(recorded.entries, "request")));
-    if recorded.dropped > 0 {
-        let dropped = counted(recorded.dropped, "request");
-        output::line(format_args!("Note: the recorder could not keep up and lost {dropped}"));
+    } else {
+        output::line(format_args!("{}: {}", recorded.path, counted(recorded.entries, "request")));
+        if recorded.dropped > 0 {
+            let dropped = counted(recorded.dropped, "request");
+            output::line(format_args!("Note: the recorder could not keep up and lost {dropped}"));
+        }
     }
     if let Some(failed) = recorded.failed {
         bail!("{}: the recording ended early: {failed}", recorded.path);
