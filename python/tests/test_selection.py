@@ -22,6 +22,7 @@ def made_up(cases: int, seed: int = 1, platforms: str = "ab") -> str:
     """Return cases in which sjf is twice as fast with reads, and half as fast with writes."""
     random = np.random.default_rng(seed)
     head = {"format": selection.FORMAT, "features": 1, "inputs": INPUTS, "thesis_inputs": THESIS}
+    head["set"] = "train"
     lines = [json.dumps(head)]
     for case in range(cases):
         reads = float(random.integers(0, 2))

@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
+use serde::{Deserialize, Serialize};
 use sluice_adapt::selector::{Arm, Device};
 use sluice_device::Op;
 use sluice_device::profile::Profile;
@@ -15,7 +16,8 @@ use sluice_sim::scenario::{Plan, Scenario};
 use crate::random::SplitMix64;
 
 /// What a case is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub(crate) enum Set {
     /// Training.
     Train,

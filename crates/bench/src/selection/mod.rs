@@ -148,7 +148,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     let models = Models::load(args.models.as_deref())?;
     let all = match &args.data {
-        Some(path) => data::read(path)?,
+        Some(path) => data::read_unseen(path)?,
         None => {
             let dir = tempfile::tempdir()?;
             let path = dir.path().join("cases");
