@@ -19,6 +19,8 @@ from sluicegate.staged import staged
 FORMAT = "sluice-selection 1"
 # What an arm loses against the best one counts as no more than this logarithm: that it is bad is enough.
 LOSS_MAX = 0.7
+# Of 16 cases that judge each of the eight platforms has one in the half that nobody looked at.
+HELD_OUT_MIN = 16
 # What T1 to T5 are not told.
 LEFT_OUT: dict[str, list[str]] = {
     "T1": [],
@@ -428,6 +430,10 @@ def train(
 
     What was simulated is kept in `work`, and used again; what was interrupted goes on.
     """
+    if held_out < HELD_OUT_MIN:
+        raise ValueError(
+            f"{held_out} cases are too few to judge by: every platform needs one, with {HELD_OUT_MIN} or more"
+        )
     work.mkdir(parents=True, exist_ok=True)
     paths = [work / "selection-train.jsonl", work / "selection-held-out.jsonl"]
     for path, is_held_out, count in zip(paths, (False, True), (cases, held_out), strict=True):
