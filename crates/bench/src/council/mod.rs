@@ -32,7 +32,7 @@ pub(crate) struct Args {
     #[arg(long, value_enum)]
     only: Option<Part>,
     /// Bandits: observations of each situation
-    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(50..=100_000))]
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(100..=100_000))]
     observations: u32,
     /// Bandits: how often all is repeated
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
