@@ -503,10 +503,10 @@ def card(
         "",
         "## Scores",
         "",
-        "`sluice-bench selection`: process counts, mixes of programs and firmware that were not trained "
-        "with; *ours* and T1 to T5 are asked about a platform that they were trained without. A regret is "
-        "the share of the fastest arm's throughput that is lost; what is not significant is none (in "
-        "brackets: with that).",
+        "`sluice-bench selection`: process counts, and mixes of programs of which one reads and one writes, "
+        "that were not trained with; sizes and firmware are drawn from the ranges of training. *Ours* and T1 "
+        "to T5 are asked about a platform that they were trained without. A regret is the share of the "
+        "fastest arm's throughput that is lost; what is not significant is none (in brackets: with that).",
         "",
     ]
     lines += [f"* **Missed**: {miss}" for miss in scores["misses"]]

@@ -1,5 +1,6 @@
-//! Random cases: a platform, a workload and a device's firmware, drawn from a number. Process counts, requests' sizes and mixes of
-//! workloads of the two sets differ.
+//! Random cases: a platform, a workload and a device's firmware, drawn from a number. Process counts of the two sets differ, and mixes
+//! of programs: in one all read or all write, in the other one reads and one writes. Sizes of requests and parameters of firmware are
+//! drawn from the same ranges, with other numbers: of the first most are in both.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

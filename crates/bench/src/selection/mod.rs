@@ -30,8 +30,9 @@ const SHOWN: usize = 12;
 /// Judges the model that selectors ask, on simulated systems: what is lost by its choices against the best arm of each case.
 ///
 /// Every case is simulated with every arm and four seeds. A difference that is not significant (paired t-tests of the logarithms of
-/// the makespans, Holm's correction, 5 %) is a tie, and no regret. Numbers of processes, sizes of requests, mixes of programs and
-/// firmware are none that the models were trained with; each platform is judged by a model that was trained without it.
+/// the makespans, Holm's correction, 5 %) is a tie, and no regret. Numbers of processes, and mixes of programs of which one reads and
+/// one writes, are none that the models were trained with; sizes of requests and parameters of firmware are drawn anew, from the same
+/// ranges. Each platform is judged by a model that was trained without it.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Print JSON
