@@ -22,6 +22,7 @@ def made_up(cases: int, seed: int = 1, platforms: str = "ab") -> str:
     """Return cases in which sjf is twice as fast with reads, and half as fast with writes."""
     random = np.random.default_rng(seed)
     head = {"format": selection.FORMAT, "features": 1, "inputs": INPUTS, "thesis_inputs": THESIS}
+    head["set"] = "train"
     lines = [json.dumps(head)]
     for case in range(cases):
         reads = float(random.integers(0, 2))
@@ -141,6 +142,13 @@ def test_what_a_larger_run_left_makes_no_difference(tmp_path, monkeypatch):
     assert new == used and len(new) == 7
     assert (tmp_path / "used-60" / "selection" / "without-c.json").exists()
     assert "| 30 simulated cases, " in new[Path("selection.md")]
+
+
+def test_too_few_cases_to_judge_by_are_refused_before_anything_is_simulated(tmp_path):
+    bench, work = Fake(), tmp_path / "w"
+    with pytest.raises(ValueError, match="15 cases are too few to judge by.* 16 or more"):
+        selection.train(bench, tmp_path, work, cases=30, held_out=15, settings=SMALL, say=lambda _: None)
+    assert bench.exports == 0 and not work.exists()
 
 
 def test_the_card_tells_cases_that_were_left_out(tmp_path):

@@ -31,6 +31,7 @@ fn stderr(output: &Output) -> String {
 fn what_cannot_be_used_is_told_before_the_work() {
     let cases = [
         ("tier --set foo=1", "there is no setting foo"),
+        ("council --only bandit --observations 99", "99 is not in 100..="),
         ("tier --model hdd-9000", "no device model"),
         ("fuse --dir nope", "--dir: nope is not a directory"),
         ("selection --trees", "--classify"),

@@ -180,7 +180,7 @@ fn write(knowledge: &Knowledge, out: &Path) -> anyhow::Result<()> {
     }
     // No directories are made for it: a path may be mistyped.
     output::check_file(out)?;
-    sluice_select::save(knowledge, out)?;
+    sluice_select::export(knowledge, out)?;
     let kinds = counted(knowledge.contexts.len() as u64, "kind");
     output::line(format_args!("{}: {kinds} of workload", out.display()));
     Ok(())

@@ -1,7 +1,8 @@
 //! What selectors leave behind: knowledge and logs.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, Permissions};
 use std::io::{ErrorKind, Read, Write};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -39,23 +40,44 @@ pub fn save(knowledge: &Knowledge, path: &Path) -> anyhow::Result<()> {
     replace(path, knowledge.to_text().as_bytes())
 }
 
-/// Writes a file that takes the place of the old one when it is whole; what is no file, as a device, is written into.
+/// As [`save`], but a new file is for whom the umask lets have it: somebody asked for it, to give it to others.
+///
+/// # Errors
+/// If it cannot be written.
+pub fn export(knowledge: &Knowledge, path: &Path) -> anyhow::Result<()> {
+    put(path, knowledge.to_text().as_bytes(), 0o666)
+}
+
+/// Writes a file that takes the place of the old one when it is whole, and is for whom that was; a new one is its owner's. What is no
+/// file, as a device, is written into.
 ///
 /// # Errors
 /// If it cannot be written.
 pub fn replace(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+    put(path, bytes, 0o600)
+}
+
+/// `mode`: of a new file, less the umask.
+fn put(path: &Path, bytes: &[u8], mode: u32) -> anyhow::Result<()> {
     let shown = || path.display().to_string();
     // A link goes on leading to where it does.
     let real = std::fs::canonicalize(path);
     let path = real.as_deref().unwrap_or(path);
-    if std::fs::metadata(path).is_ok_and(|known| !known.is_file() && !known.is_dir()) {
+    let old = std::fs::metadata(path).ok();
+    if old.as_ref().is_some_and(|known| !known.is_file() && !known.is_dir()) {
         let file = OpenOptions::new().write(true).open(path);
         return file.and_then(|mut file| file.write_all(bytes)).with_context(shown);
     }
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
     std::fs::create_dir_all(dir).with_context(shown)?;
-    let mut file = tempfile::Builder::new().prefix(".sluice-").tempfile_in(dir).with_context(shown)?;
+    let mode = Permissions::from_mode(mode);
+    let file = tempfile::Builder::new().prefix(".sluice-").permissions(mode).tempfile_in(dir);
+    let mut file = file.with_context(shown)?;
     file.write_all(bytes).with_context(shown)?;
+    if let Some(old) = old.filter(std::fs::Metadata::is_file) {
+        let mode = Permissions::from_mode(old.permissions().mode() & 0o777);
+        file.as_file().set_permissions(mode).with_context(shown)?;
+    }
     file.as_file().sync_data().with_context(shown)?;
     file.persist(path).with_context(shown)?;
     Ok(())
@@ -344,6 +366,23 @@ mod tests {
         replace(&link, b"new").unwrap();
         assert!(link.is_symlink());
         assert_eq!(std::fs::read(&file).unwrap(), b"new");
+    }
+
+    #[test]
+    fn what_is_replaced_is_for_whom_it_was_and_what_is_exported_for_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        let (kept, out, usual) = (dir.path().join("kept"), dir.path().join("out"), dir.path().join("usual"));
+        std::fs::write(&usual, "").unwrap();
+        let known = Knowledge::new(Device::Disk);
+        save(&known, &kept).unwrap();
+        export(&known, &out).unwrap();
+        assert_eq!((mode(&kept), mode(&out)), (0o600, mode(&usual)));
+        for wanted in [0o640, 0o666] {
+            std::fs::set_permissions(&kept, Permissions::from_mode(wanted)).unwrap();
+            save(&known, &kept).unwrap();
+            assert_eq!(mode(&kept), wanted);
+        }
     }
 
     #[test]

@@ -24,7 +24,7 @@ use sluice_core::{EngineConfig, Time};
 use sluice_runtime::calling_nobody;
 
 pub use device::{DeviceStatus, Learn, Learning, Limits, SizeStatus, remembered_device, save as save_device};
-pub use files::{kept, load, read, replace, save, set_aside, set_aside_in_part};
+pub use files::{export, kept, load, read, replace, save, set_aside, set_aside_in_part};
 pub use ground::Ground;
 
 use files::{Log, Place};

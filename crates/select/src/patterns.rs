@@ -36,12 +36,11 @@ impl Follower {
         Box::new(Follower(Watcher::new(settings, ground.now())))
     }
 
-    /// One for an I/O node's council. It takes 1.2 MB.
+    /// One for an I/O node's council, whose networks were trained by I/O nodes that know of no stripes: what it has below is no matter,
+    /// as where a mount is one. It takes 1.2 MB.
     #[must_use]
     pub fn of_io_node(ground: &impl Ground) -> Box<Follower> {
-        let usual = Settings::of_io_node();
-        let settings = Settings { stripe: ground.stripe().unwrap_or(usual.stripe), ..usual };
-        Box::new(Follower(Watcher::new(settings, ground.now())))
+        Box::new(Follower(Watcher::new(Settings::of_io_node(), ground.now())))
     }
 
     /// Takes back one that an engine was given ([`Ground::set_monitor`]); `None` if that is somebody else's.
@@ -218,6 +217,7 @@ mod tests {
     #[derive(Default)]
     struct Stand {
         now: Mutex<Time>,
+        stripe: Option<u64>,
         monitor: Mutex<Option<Box<dyn Monitor>>>,
     }
 
@@ -249,7 +249,7 @@ mod tests {
             0
         }
         fn stripe(&self) -> Option<u64> {
-            None
+            self.stripe
         }
         fn scheduler(&self) -> &Scheduler {
             unreachable!("there is none, and nobody learns here what the device is")
@@ -301,6 +301,13 @@ mod tests {
         }
         looker.end(&ground);
         assert!(!ground.is_followed());
+    }
+
+    #[test]
+    fn io_nodes_are_followed_as_those_that_were_trained_with() {
+        let ground = Stand { stripe: Some(1 << 20), ..Stand::default() };
+        assert_eq!(Follower::of_io_node(&ground).0.settings(), &Settings::of_io_node());
+        assert_eq!(Follower::new(&ground).0.settings().stripe, 1 << 20);
     }
 
     #[test]

@@ -391,8 +391,8 @@ def card(data: Data, trained: dict[str, Any], hidden: Sequence[int], scores: Seq
         "## Scores",
         "",
         "Share of an experiment's windows that are recognised, on experiments with other seeds, numbers of "
-        "processes, sizes of requests and (a part of them) devices: `sluice-bench council --only network "
-        "--set SET`.",
+        "processes, sizes of requests and (a part of them) devices than training has of such systems; some "
+        "numbers and sizes it has of the other kind: `sluice-bench council --only network --set SET`.",
         "",
         "| set | network | operation | experiments | windows | mean | minimum | below 95 % |",
         "|---|---|---|---:|---:|---:|---:|---:|",

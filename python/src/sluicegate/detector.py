@@ -266,8 +266,8 @@ def card(
         "",
         "## Scores",
         "",
-        f"On {scores['scenarios']} scenarios of other platforms, process counts and seeds "
-        f"({scores['windows']} windows of servers, {scores['files']} of files): "
+        f"On {scores['scenarios']} scenarios of other platforms and process counts, drawn otherwise from "
+        f"seeds of the same numbers ({scores['windows']} windows of servers, {scores['files']} of files): "
         f"`sluice-bench detector --seeds {scores['scenarios']}`.",
         "",
         "| | servers | files | files, D and ΔT_S only |",

@@ -19,6 +19,8 @@ from sluicegate.staged import staged
 FORMAT = "sluice-selection 1"
 # What an arm loses against the best one counts as no more than this logarithm: that it is bad is enough.
 LOSS_MAX = 0.7
+# Of 16 cases that judge each of the eight platforms has one in the half that nobody looked at.
+HELD_OUT_MIN = 16
 # What T1 to T5 are not told.
 LEFT_OUT: dict[str, list[str]] = {
     "T1": [],
@@ -428,6 +430,10 @@ def train(
 
     What was simulated is kept in `work`, and used again; what was interrupted goes on.
     """
+    if held_out < HELD_OUT_MIN:
+        raise ValueError(
+            f"{held_out} cases are too few to judge by: every platform needs one, with {HELD_OUT_MIN} or more"
+        )
     work.mkdir(parents=True, exist_ok=True)
     paths = [work / "selection-train.jsonl", work / "selection-held-out.jsonl"]
     for path, is_held_out, count in zip(paths, (False, True), (cases, held_out), strict=True):
@@ -497,10 +503,10 @@ def card(
         "",
         "## Scores",
         "",
-        "`sluice-bench selection`: process counts, mixes of programs and firmware that were not trained "
-        "with; *ours* and T1 to T5 are asked about a platform that they were trained without. A regret is "
-        "the share of the fastest arm's throughput that is lost; what is not significant is none (in "
-        "brackets: with that).",
+        "`sluice-bench selection`: process counts, and mixes of programs of which one reads and one writes, "
+        "that were not trained with; sizes and firmware are drawn from the ranges of training. *Ours* and T1 "
+        "to T5 are asked about a platform that they were trained without. A regret is the share of the "
+        "fastest arm's throughput that is lost; what is not significant is none (in brackets: with that).",
         "",
     ]
     lines += [f"* **Missed**: {miss}" for miss in scores["misses"]]

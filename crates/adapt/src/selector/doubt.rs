@@ -18,6 +18,9 @@ const BACK: u32 = 24;
 /// Share of a fall, as a logarithm, that is to be made up for.
 const MADE_UP: f64 = 0.75;
 
+/// What a trial gains, as a logarithm, that is no more than arms may well differ by; two in a row that gain more may be something else.
+const RISE: f64 = 0.4;
+
 /// Rates of an arm, as logarithms.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rates {
@@ -119,6 +122,19 @@ impl Selector {
         }
         let text = format!("{:+.0} % although the workload is the same", ((rate - mean).exp() - 1.0) * 100.0);
         self.record(load, Why::Doubt, None, text);
+    }
+
+    /// A trial is over, and has gained so much. If it is the second in a row that has gained much the rate may rise by itself, as where
+    /// programs come into step, and whoever is tried last looks best: what was seen of others is forgotten, so that they are tried again.
+    pub(super) fn may_rise_by_itself(&mut self, gain: f64) {
+        let Some(place) = &mut self.place else { return };
+        let rose = std::mem::replace(&mut place.rose, gain > RISE);
+        if rose
+            && place.rose
+            && let Some(known) = self.knowledge.contexts.get_mut(&place.context)
+        {
+            known.arms.retain(|arm, _| *arm == self.names[self.arm]);
+        }
     }
 
     /// Whether what is known is doubted and may soon be believed again: nothing is tried until then, as it would be compared with the

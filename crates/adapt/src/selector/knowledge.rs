@@ -181,9 +181,17 @@ impl Known {
         value.seen_s = now_s;
     }
 
-    /// Adds what was seen elsewhere of arms. Those that both know say how the two compare; if there are none, the best arms of both
-    /// count as equal.
-    fn add(&mut self, other: &Known, now_s: f64) {
+    /// Counts times so much later, which ends at `clock_s`.
+    fn shift(&mut self, by_s: f64, clock_s: f64) {
+        // Rounding must not lead beyond the clock.
+        let later = |seen_s: f64| (seen_s + by_s).min(clock_s);
+        self.seen_s = later(self.seen_s);
+        self.arms.values_mut().for_each(|value| value.seen_s = later(value.seen_s));
+    }
+
+    /// Adds what was seen elsewhere of arms, on the same clock. Those that both know say how the two compare; if there are none, the
+    /// best arms of both count as equal.
+    fn add(&mut self, other: &Known) {
         let (mut sum, mut weights) = (0.0, 0.0);
         for (arm, value) in &other.arms {
             if let Some(own) = self.arms.get(arm) {
@@ -199,12 +207,13 @@ impl Known {
             (false, false) => best(self) - best(other),
         };
         for (arm, value) in &other.arms {
-            let added = Value { gain: value.gain + shift, seen_s: now_s, ..*value };
+            let added = Value { gain: value.gain + shift, ..*value };
             let own = self.arms.entry(arm.clone()).or_insert(Value { weight: 0.0, ..added });
             let weight = (own.weight + value.weight).max(1e-6);
             own.gain += (added.gain - own.gain) * value.weight / weight;
             own.variance += (added.variance - own.variance) * value.weight / weight;
             own.weight = weight.min(WEIGHT_MAX);
+            own.seen_s = own.seen_s.max(value.seen_s);
         }
     }
 
@@ -420,7 +429,8 @@ impl Knowledge {
 
     /// Adds what was learned elsewhere, on devices of the same kind, and apart: what both have from a common past counts twice, and
     /// is refused where it can be told. Where both know the same arms of a context, these say how the two compare; where they do
-    /// not, the best arms of both count as equal. O(contexts x arms).
+    /// not, the best arms of both count as equal. All is as old as it was: the clock is that of who has seen most load, and what the
+    /// other has seen counts from its end. What trying may cost stays. O(contexts x arms).
     ///
     /// # Errors
     /// If it is about other devices, or shares observations with this.
@@ -431,24 +441,29 @@ impl Knowledge {
         if let Some(context) = self.shared(other) {
             return Err(super::StateError::Shared(context));
         }
+        let clock_s = self.clock_s.max(other.clock_s);
+        let by_s = clock_s - self.clock_s;
+        self.contexts.values_mut().for_each(|known| known.shift(by_s, clock_s));
+        self.clock_s = clock_s;
+        self.held_bytes = self.held_bytes.or(other.held_bytes);
         for (context, theirs) in &other.contexts {
+            let mut theirs = theirs.clone();
+            theirs.shift(clock_s - other.clock_s, clock_s);
             let mine = self.contexts.entry(*context).or_default();
             // It was never seen to its end.
             if mine.level == 0.0 {
                 mine.level = theirs.level;
             }
-            mine.add(theirs, self.clock_s);
+            mine.add(&theirs);
             let stays = (mine.stays as f64 + theirs.stays as f64).max(1.0);
             mine.stay_s = (mine.stay_s * mine.stays as f64 + theirs.stay_s * theirs.stays as f64) / stays;
             mine.stays = mine.stays.saturating_add(theirs.stays);
             mine.windows = mine.windows.saturating_add(theirs.windows);
-            // As long ago as for those who have seen it.
-            let ago_s = (other.clock_s - theirs.seen_s).max(0.0);
-            mine.seen_s = mine.seen_s.max(self.clock_s - ago_s);
-            for (arm, look) in &theirs.looks {
-                mine.looks.entry(arm.clone()).or_insert(*look);
+            mine.seen_s = mine.seen_s.max(theirs.seen_s);
+            for (arm, look) in theirs.looks {
+                mine.looks.entry(arm).or_insert(look);
             }
-            mine.last = mine.last.take().or_else(|| theirs.last.clone());
+            mine.last = mine.last.take().or(theirs.last);
         }
         while self.contexts.len() > CONTEXTS_MAX {
             let fewest = self.contexts.iter().min_by_key(|(_, known)| known.windows).map(|(key, _)| *key);
@@ -519,6 +534,40 @@ mod tests {
         assert!((known.arms["aioli"].gain - 0.8).abs() < 1e-9 && (known.arms["sjf"].gain - 0.5).abs() < 1e-9);
         assert_eq!((known.arms["sjf"].weight, known.arms["aioli"].weight, one.contexts.len()), (6.0, 3.0, 2));
         assert!(one.merge(&Knowledge::new(Device::Flash)).unwrap_err().to_string().contains("without an arm"));
+    }
+
+    #[test]
+    fn what_is_merged_is_as_old_as_it_was() {
+        let here = "r2.q0.d1.f1.a0";
+        let at = |clock_s: f64, arms: &[(&str, f64, f64)]| {
+            let mut knowledge = Knowledge { clock_s, ..Knowledge::new(Device::Disk) };
+            let known = knowledge.enter(context(here));
+            for (arm, gain, ago_s) in arms {
+                (0..3).for_each(|_| known.credit(arm, *gain, clock_s - ago_s));
+            }
+            known.seen_s = clock_s - arms.iter().map(|arm| arm.2).fold(f64::INFINITY, f64::min);
+            knowledge
+        };
+        let held_bytes = Some(1e6);
+        let old = Knowledge { held_bytes, ..at(8_000.0, &[("noop", -0.1, 5_000.0), ("sjf", 0.0, 5_000.0)]) };
+        let young = at(300.0, &[("sjf", 0.0, 20.0), ("aioli", -0.2, 100.0)]);
+        for (mut one, two) in [(old.clone(), &young), (young.clone(), &old)] {
+            one.merge(two).unwrap();
+            assert_eq!((one.clock_s, one.held_bytes), (8_000.0, held_bytes));
+            let known = &one.contexts[&context(here)];
+            let ago = |arm: &str| one.clock_s - known.arms[arm].seen_s;
+            assert_eq!(
+                [ago("noop"), ago("sjf"), ago("aioli"), one.clock_s - known.seen_s],
+                [5_000.0, 20.0, 100.0, 20.0]
+            );
+            assert!(known.arms["noop"].has_expired(one.clock_s) && !known.arms["aioli"].has_expired(one.clock_s));
+            let of =
+                |knowledge: &Knowledge, arm| knowledge.contexts[&context(here)].arms[arm].deviation(knowledge.clock_s);
+            assert!((of(&one, "noop") - of(&old, "noop")).abs() < 1e-9);
+            assert!((of(&one, "aioli") - of(&young, "aioli")).abs() < 1e-9);
+            assert!((known.arms["sjf"].gain - known.arms["noop"].gain - 0.1).abs() < 1e-9);
+            assert_eq!(Knowledge::from_text(one.to_text().as_bytes()).unwrap().clock_s, 8_000.0);
+        }
     }
 
     #[test]

@@ -608,7 +608,8 @@ impl Selector {
     fn conclude(&mut self, load: &Load, trial: Trial, gain: f64, text: String) {
         self.mode = Mode::Steady;
         self.trial_gain = gain.is_finite().then_some(gain);
-        let Some(place) = &mut self.place else { return };
+        self.may_rise_by_itself(gain);
+        let Some(place) = &self.place else { return };
         let context = place.context;
         let premium = self.premium(&context, self.arm) - self.premium(&context, self.incumbent);
         let known = gain.min(self.known_gain(&context)) - premium;

@@ -40,7 +40,7 @@ impl Knowledge {
             known.arms.insert(one.arm.clone(), value);
         }
         known.looks = all.iter().filter_map(|(one, _)| Some((one.arm.clone(), one.look?))).collect();
-        let mut own = Knowledge::new(self.device);
+        let mut own = Knowledge { clock_s: now_s, ..Knowledge::new(self.device) };
         own.contexts.insert(context, known);
         // Loads that look alike are one. What is known to the last digit already is left alone.
         if self.merge(&own).is_ok() && !self.contexts.contains_key(&context) {

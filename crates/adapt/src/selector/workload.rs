@@ -59,6 +59,8 @@ pub(super) struct Place {
     lows: Option<u32>,
     /// When an arm that anticipates was last given up for one that does not.
     pub(super) gave_up_s: Option<f64>,
+    /// The last trial gained [much](Selector::may_rise_by_itself).
+    pub(super) rose: bool,
 }
 
 /// A workload before something was credited: what was known of it, and its [level](Place::level).
@@ -367,6 +369,7 @@ impl Selector {
             off: 0.0,
             lows: Some(0),
             gave_up_s: None,
+            rose: false,
         });
         self.features.iter_mut().for_each(PageHinkley::reset);
         self.reward.reset();

@@ -215,7 +215,7 @@ pub(super) fn judge(args: &Args) -> anyhow::Result<Report> {
             rows.push(Row { patterns: set, method, bins });
         }
     }
-    let at = (BAR_AT / BIN).min(observations / BIN) - 1;
+    let at = BAR_AT / BIN - 1;
     let mixed =
         |method| rows.iter().find(|row| row.patterns == "mixed" && row.method == method).map(|row| row.bins[at]);
     let ours = mixed(Method::Shared).unwrap_or_default();

@@ -1,8 +1,9 @@
 //! What networks learn from and are judged by: windows of one second of simulated I/O nodes, of one pattern each.
 //!
-//! The system is that of `scenarios/twins-windows.toml`, or one such as GlusterFS's clients and I/O nodes ([`Gluster`]). No number of
-//! processes, size of requests or seed is in both the set for training and that for judging, nor is every device of the second in
-//! the first.
+//! The system is that of `scenarios/twins-windows.toml`, or one such as GlusterFS's clients and I/O nodes ([`Gluster`]). Of each
+//! kind of system no number of processes, size of requests or seed is in both the set for training and that for judging, nor is every
+//! device of the second in the first. But networks are trained with both kinds, and some that are judged by in one are trained with in
+//! the other: 48, 128 and 512 KiB, 48 and 96 processes of the first kind; 640 KiB, 40 and 80 processes of the second.
 
 use std::path::Path;
 use std::sync::Mutex;

@@ -17,8 +17,8 @@ pub(crate) use network::KNOWN;
 
 /// How well the council recognises patterns, and how fast it finds the best time window of TWINS, in simulated systems
 ///
-/// The pattern networks are judged by experiments with seeds, numbers of processes and sizes that they were not trained with. The
-/// bandits learn in 144 situations, from what was measured of each; then, at work, in simulated systems. Arms are seven windows, arrival
+/// The pattern networks are judged by experiments with seeds that they were not trained with, nor, in such a system, with these numbers
+/// of processes and sizes; some of these they know from the other kind of system, the paper's or GlusterFS's. The bandits learn in 144 situations, from what was measured of each; then, at work, in simulated systems. Arms are seven windows, arrival
 /// order and HBRR, so that it can be said that no window is best. A choice is right if no other is significantly better (t-test, 5 %).
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -32,7 +32,7 @@ pub(crate) struct Args {
     #[arg(long, value_enum)]
     only: Option<Part>,
     /// Bandits: observations of each situation
-    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(50..=100_000))]
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(100..=100_000))]
     observations: u32,
     /// Bandits: how often all is repeated
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
@@ -132,7 +132,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         }
         output::pretty_json(&report)?;
     } else {
-        let what = "simulated experiments with unseen seeds, numbers of processes and sizes";
+        let what =
+            "simulated experiments with other seeds, numbers of processes and sizes than training has of such systems";
         network.iter().for_each(|report| network::print(report, what));
         bandit.iter().for_each(bandits::print);
         online.iter().for_each(online::print);

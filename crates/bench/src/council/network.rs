@@ -27,9 +27,9 @@ pub(super) struct Scores {
     windows: u64,
     /// Windows with too few requests, of which nothing is said; they count for nothing else.
     silent: u64,
-    /// Means over experiments of the share of windows that are right, and the least of them.
-    mean: f64,
-    min: f64,
+    /// Means over experiments of the share of windows that are right, and the least of them; `None` without experiments.
+    mean: Option<f64>,
+    min: Option<f64>,
     /// Experiments below the bar for the least.
     below: usize,
     /// Rows: what windows were; columns: what they were taken for; both in the order of `classes`.
@@ -47,17 +47,18 @@ struct Miss {
 
 #[derive(Serialize)]
 pub(super) struct Report {
-    /// The lower one of reads' and writes', of what nodes go by if that is known.
-    pub(super) mean: f64,
-    pub(super) min_experiment: f64,
-    paper_mean: f64,
-    paper_min: f64,
+    /// The lower one of reads' and writes', of what nodes go by if that is known; `None` if nothing was said of any window.
+    mean: Option<f64>,
+    min_experiment: Option<f64>,
+    paper_mean: Option<f64>,
+    paper_min: Option<f64>,
     classes: [&'static str; 3],
     /// What nodes go by ([`Filter`]); empty where it is not known which windows are of the same node.
     over_time: Vec<Scores>,
     /// Of each window by itself.
     ours: Vec<Scores>,
     paper: Vec<Scores>,
+    /// Not by nothing.
     pub(super) met: bool,
 }
 
@@ -235,12 +236,13 @@ fn score<'a>(all: &'a [Judged], op: Op, which: impl Fn(&'a Judged) -> &'a [Optio
         experiments: 0,
         windows: 0,
         silent: 0,
-        mean: 0.0,
-        min: 1.0,
+        mean: None,
+        min: None,
         below: 0,
         confusion: [[0; 3]; 3],
         worst: Vec::new(),
     };
+    let mut shares = Vec::new();
     for judged in all.iter().filter(|judged| judged.op == op) {
         let (mut right, mut said) = (0, 0);
         for found in which(judged) {
@@ -257,15 +259,15 @@ fn score<'a>(all: &'a [Judged], op: Op, which: impl Fn(&'a Judged) -> &'a [Optio
         }
         let share = right as f64 / said as f64;
         scores.windows += said;
-        scores.experiments += 1;
-        scores.mean += share;
-        scores.min = scores.min.min(share);
+        shares.push(share);
         scores.below += usize::from(share < BAR_MIN);
         if right < said {
             scores.worst.push(Miss { right: share, windows: said, experiment: judged.experiment.clone() });
         }
     }
-    scores.mean /= scores.experiments.max(1) as f64;
+    scores.experiments = shares.len();
+    scores.mean = (!shares.is_empty()).then(|| shares.iter().sum::<f64>() / shares.len() as f64);
+    scores.min = shares.iter().copied().min_by(f64::total_cmp);
     scores.worst.sort_by(|a, b| a.right.total_cmp(&b.right));
     scores.worst.truncate(5);
     scores
@@ -282,9 +284,8 @@ impl Report {
             Vec::new()
         };
         // Of an operation that was not there nothing is known.
-        let least = |scores: &[Scores], of: fn(&Scores) -> f64| {
-            scores.iter().filter(|it| it.experiments > 0).map(of).fold(1.0, f64::min)
-        };
+        let least =
+            |scores: &[Scores], of: fn(&Scores) -> Option<f64>| scores.iter().filter_map(of).min_by(f64::total_cmp);
         let judged = if over_time.is_empty() { &ours } else { &over_time };
         let (mean, min_experiment) = (least(judged, |it| it.mean), least(judged, |it| it.min));
         Report {
@@ -293,7 +294,7 @@ impl Report {
             paper_mean: least(&paper, |it| it.mean),
             paper_min: least(&paper, |it| it.min),
             classes: CLASSES,
-            met: mean >= BAR_MEAN && min_experiment >= BAR_MIN,
+            met: mean.is_some_and(|mean| mean >= BAR_MEAN) && min_experiment.is_some_and(|min| min >= BAR_MIN),
             over_time,
             ours,
             paper,
@@ -320,8 +321,8 @@ pub(super) fn print(report: &Report, what: &str) {
     ));
     for (name, all) in [("paper", &report.paper), ("ours", &report.ours), ("nodes", &report.over_time)] {
         for it in all {
-            let (mean, min) = (it.mean * 100.0, it.min * 100.0);
-            let line = format!("{name:<8} {:<6} {mean:>8.2} {min:>8.1} {:>8}", it.op, it.below);
+            let (mean, min) = (percent(it.mean, 2), percent(it.min, 1));
+            let line = format!("{name:<8} {:<6} {mean:>8} {min:>8} {:>8}", it.op, it.below);
             output::line(format_args!("{line} {:>10} {:>9} {:>9}", it.experiments, it.windows, it.silent));
         }
     }
@@ -339,10 +340,35 @@ pub(super) fn print(report: &Report, what: &str) {
     }
     let met = if report.met { "met" } else { "MISSED" };
     output::line(format_args!(
-        "\nbars, reads and writes: mean {:.1} %, each experiment {:.0} %: {met} ({:.2} %, {:.1} %)\n",
+        "\nbars, reads and writes: mean {:.1} %, each experiment {:.0} %: {met} ({} %, {} %)\n",
         BAR_MEAN * 100.0,
         BAR_MIN * 100.0,
-        report.mean * 100.0,
-        report.min_experiment * 100.0
+        percent(report.mean, 2),
+        percent(report.min_experiment, 1)
     ));
+}
+
+fn percent(share: Option<f64>, places: usize) -> String {
+    share.map_or("-".to_owned(), |share| format!("{:.places$}", share * 100.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bars_are_not_met_by_nothing() {
+        let one = |found: Option<usize>| Judged {
+            op: Op::Read,
+            truth: 1,
+            experiment: String::new(),
+            found: [vec![found], vec![found]],
+            over_time: None,
+        };
+        let report = Report::of(&[one(None)]);
+        assert!(!report.met && report.mean.is_none() && report.ours[0].min.is_none() && report.ours[0].silent == 1);
+        let report = Report::of(&[one(None), one(Some(1))]);
+        assert!(report.met && report.mean == Some(1.0) && report.ours[1].mean.is_none());
+        assert!(!Report::of(&[one(Some(0)), one(Some(1))]).met);
+    }
 }

@@ -26,7 +26,9 @@ const BAR_SERVER: f64 = 0.97;
 const BAR_FILE: f64 = 0.95;
 const BAR_REAL: f64 = 0.9;
 
-/// Judges the detector of access patterns on simulated systems, process counts and seeds that it was not trained on.
+/// Judges the detector of access patterns on simulated systems and process counts that it was not trained on.
+///
+/// Seeds number the scenarios of a set: those of both sets may be the same, and are with what is usual, but not what is drawn from them.
 ///
 /// A pattern is contiguous or 1-D strided, in small or large requests. Right for a file in a window is the pattern that its bytes
 /// belong to; for a data server the one that most of its bytes belong to. Windows without enough requests count for neither.

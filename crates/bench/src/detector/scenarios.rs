@@ -1,5 +1,5 @@
-//! Random scenarios whose patterns are known. No device, number of processes or seed is in both sets, nor any platform as a
-//! whole: what a detector is judged by it has never seen.
+//! Random scenarios whose patterns are known. No device or number of processes is in both sets, nor any platform: what a detector is
+//! judged by it has never seen. Seeds are numbers within each set, and may be the same; what is drawn from them is not.
 
 use std::fmt::Write as _;
 use std::path::Path;

@@ -1,11 +1,13 @@
-//! Random cases: a platform, a workload and a device's firmware, drawn from a number. Process counts, requests' sizes and mixes of
-//! workloads of the two sets differ.
+//! Random cases: a platform, a workload and a device's firmware, drawn from a number. Process counts of the two sets differ, and mixes
+//! of programs: in one all read or all write, in the other one reads and one writes. Sizes of requests and parameters of firmware are
+//! drawn from the same ranges, with other numbers: of the first most are in both.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
+use serde::{Deserialize, Serialize};
 use sluice_adapt::selector::{Arm, Device};
 use sluice_device::Op;
 use sluice_device::profile::Profile;
@@ -15,7 +17,8 @@ use sluice_sim::scenario::{Plan, Scenario};
 use crate::random::SplitMix64;
 
 /// What a case is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub(crate) enum Set {
     /// Training.
     Train,

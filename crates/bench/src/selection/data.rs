@@ -36,6 +36,9 @@ struct Head {
     features: u32,
     inputs: Vec<String>,
     thesis_inputs: Vec<String>,
+    /// Not known of a site's own cases, and of files of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    set: Option<Set>,
 }
 
 /// What an arm did in a case.
@@ -166,6 +169,19 @@ pub(crate) fn read(path: &Path) -> anyhow::Result<Vec<Case>> {
     parse(&text).with_context(|| path.display().to_string())
 }
 
+/// Reads a file to judge by it.
+pub(crate) fn read_unseen(path: &Path) -> anyhow::Result<Vec<Case>> {
+    let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+    let unseen = || {
+        anyhow::ensure!(
+            head(&text)?.set != Some(Set::Train),
+            "its cases are those that models are trained with (--set train): nothing is judged by them"
+        );
+        parse(&text)
+    };
+    unseen().with_context(|| path.display().to_string())
+}
+
 fn head(text: &str) -> anyhow::Result<Head> {
     let head: Option<Head> = text.lines().next().and_then(|line| serde_json::from_str(line).ok());
     let head = head.filter(|head| head.format.starts_with("sluice-selection ")).context("no data of selections")?;
@@ -191,32 +207,40 @@ fn parse(text: &str) -> anyhow::Result<Vec<Case>> {
     Ok(cases)
 }
 
-fn own_head() -> serde_json::Result<String> {
+fn own_head(set: Set) -> serde_json::Result<String> {
     let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
     let (inputs, thesis_inputs) = (names(&INPUTS), names(&THESIS_INPUTS));
-    serde_json::to_string(&Head { format: FORMAT.to_owned(), features: MODEL_VERSION, inputs, thesis_inputs })
+    let (format, set) = (FORMAT.to_owned(), Some(set));
+    serde_json::to_string(&Head { format, features: MODEL_VERSION, inputs, thesis_inputs, set })
 }
 
 /// Opens a file to go on with it, and says which cases it has. A line that was not finished goes.
-fn open(path: &Path) -> anyhow::Result<(File, HashSet<u64>)> {
+fn open(set: Set, path: &Path) -> anyhow::Result<(File, HashSet<u64>)> {
     let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
     let mut text = String::new();
     file.read_to_string(&mut text)?;
     let whole = text.rfind('\n').map_or(0, |at| at + 1);
     // What is of something else stays as it is.
     let begins = if whole == 0 { text.as_str() } else { "" };
-    anyhow::ensure!(own_head()?.starts_with(begins), "it has something else in it; name another file");
+    anyhow::ensure!(own_head(set)?.starts_with(begins), "it has something else in it; name another file");
     text.truncate(whole);
     let cases = if text.is_empty() { Vec::new() } else { parse(&text)? };
-    anyhow::ensure!(
-        text.is_empty() || head(&text)?.thesis_inputs == THESIS_INPUTS,
-        "its cases have other inputs for T1 to T5 (thesis_inputs): it is of another version, or was measured elsewhere; \
-         make it anew, or name another file"
-    );
+    if !text.is_empty() {
+        let head = head(&text)?;
+        anyhow::ensure!(
+            head.thesis_inputs == THESIS_INPUTS,
+            "its cases have other inputs for T1 to T5 (thesis_inputs): it is of another version, or was measured elsewhere; \
+             make it anew, or name another file"
+        );
+        anyhow::ensure!(
+            head.set.is_none_or(|known| known == set),
+            "its cases are of the other set, and numbered alike; name another file"
+        );
+    }
     file.set_len(whole as u64)?;
     file.seek(SeekFrom::Start(whole as u64))?;
     if text.is_empty() {
-        writeln!(file, "{}", own_head()?)?;
+        writeln!(file, "{}", own_head(set)?)?;
     }
     Ok((file, cases.into_iter().map(|case| case.case).collect()))
 }
@@ -233,7 +257,7 @@ pub(crate) fn export(
     stop: &AtomicBool,
     progress: &(dyn Fn() + Sync),
 ) -> anyhow::Result<()> {
-    let (file, known) = open(path).with_context(|| path.display().to_string())?;
+    let (file, known) = open(set, path).with_context(|| path.display().to_string())?;
     let (next, file, failed) = (AtomicUsize::new(0), Mutex::new(file), Mutex::new(None));
     std::thread::scope(|scope| {
         for _ in 0..jobs {
@@ -332,6 +356,27 @@ mod tests {
         for _ in 0..2 {
             export(Set::Train, 1, vec![], &path, &AtomicBool::new(false), &|| ()).unwrap();
         }
+    }
+
+    /// Cases of both have the same numbers: what is trained with would be judged by.
+    #[test]
+    fn sets_are_not_mixed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("data");
+        let go_on = |set| export(set, 1, vec![], &path, &AtomicBool::new(false), &|| ());
+        let error = |result: anyhow::Result<()>| format!("{:#}", result.unwrap_err());
+        go_on(Set::Train).unwrap();
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(error(go_on(Set::HeldOut)).contains("other set"));
+        assert!(error(read_unseen(&path).map(drop)).contains("--set train"));
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+        go_on(Set::Train).unwrap();
+        // Of earlier versions.
+        std::fs::write(&path, text.replace(",\"set\":\"train\"", "")).unwrap();
+        assert!(read_unseen(&path).is_ok() && go_on(Set::HeldOut).is_ok() && go_on(Set::Train).is_ok());
+        std::fs::remove_file(&path).unwrap();
+        go_on(Set::HeldOut).unwrap();
+        assert!(read_unseen(&path).is_ok() && error(go_on(Set::Train)).contains("other set"));
     }
 
     #[test]

@@ -168,7 +168,7 @@ fn rate(windows: &[Vec<f32>], per_busy: bool) -> Option<f64> {
 }
 
 /// What choices are worth over many cases.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct Score {
     pub(super) cases: usize,
     /// Share in which the choice is not significantly slower than the fastest.
@@ -190,19 +190,23 @@ pub(super) struct Score {
 }
 
 impl Score {
-    pub(super) fn of(worths: &[Worth]) -> Score {
-        let count = worths.len().max(1) as f64;
+    /// Of no choices nothing is known, good or bad.
+    pub(super) fn of(worths: &[Worth]) -> Option<Score> {
+        if worths.is_empty() {
+            return None;
+        }
+        let count = worths.len() as f64;
         let mean = |of: fn(&Worth) -> f64| worths.iter().map(of).sum::<f64>() / count;
         let most = |of: fn(&Worth) -> f64| worths.iter().map(of).fold(0.0, f64::max);
         let mut random = SplitMix64(1);
         let mut means: Vec<f64> = (0..RESAMPLES)
             .map(|_| {
-                let one = |_| worths[(random.next() % worths.len().max(1) as u64) as usize].regret;
-                if worths.is_empty() { 0.0 } else { (0..worths.len()).map(one).sum::<f64>() / count }
+                let one = |_| worths[(random.next() % worths.len() as u64) as usize].regret;
+                (0..worths.len()).map(one).sum::<f64>() / count
             })
             .collect();
         means.sort_by(f64::total_cmp);
-        Score {
+        Some(Score {
             cases: worths.len(),
             accuracy: mean(|one| f64::from(u8::from(one.right))),
             mean_regret: mean(|one| one.regret),
@@ -213,8 +217,19 @@ impl Score {
             over_noop: mean(|one| one.gain).exp(),
             vs_noop_worst: most(|one| one.noop_loss),
             vs_noop_above_bar: mean(|one| f64::from(u8::from(one.noop_loss > super::BAR_NOOP))),
-        }
+        })
     }
+}
+
+/// A score among other fields: each of its own is null if there is none, but for the number of cases.
+pub(super) fn or_nulls<S: serde::Serializer>(score: &Option<Score>, out: S) -> Result<S::Ok, S::Error> {
+    if let Some(score) = score {
+        return score.serialize(out);
+    }
+    let mut fields = serde_json::to_value(Score::default()).map_err(serde::ser::Error::custom)?;
+    let known = fields.as_object_mut().into_iter().flat_map(|fields| fields.iter_mut());
+    known.filter(|(name, _)| *name != "cases").for_each(|(_, value)| *value = serde_json::Value::Null);
+    fields.serialize(out)
 }
 
 /// A case in which a choice costs something.
@@ -233,13 +248,17 @@ pub(super) struct Loss {
 #[derive(Default)]
 pub(super) struct Choices {
     by: BTreeMap<String, Vec<(usize, Worth)>>,
+    /// Cases in which somebody chose what was not measured.
+    unmeasured: BTreeMap<String, usize>,
     pub(super) losses: Vec<Loss>,
 }
 
 impl Choices {
     pub(super) fn add(&mut self, who: &str, number: usize, worth: Option<Worth>) {
-        if let Some(worth) = worth {
-            self.by.entry(who.to_owned()).or_default().push((number, worth));
+        let own = self.by.entry(who.to_owned()).or_default();
+        match worth {
+            Some(worth) => own.push((number, worth)),
+            None => *self.unmeasured.entry(who.to_owned()).or_default() += 1,
         }
     }
 
@@ -262,8 +281,12 @@ impl Choices {
         self.by.keys()
     }
 
+    pub(super) fn unmeasured(&self, who: &str) -> usize {
+        self.unmeasured.get(who).copied().unwrap_or(0)
+    }
+
     /// The score of someone in some of the cases.
-    pub(super) fn score(&self, who: &str, wanted: impl Fn(usize) -> bool) -> Score {
+    pub(super) fn score(&self, who: &str, wanted: impl Fn(usize) -> bool) -> Option<Score> {
         let own = self.by.get(who).map_or(&[][..], Vec::as_slice);
         Score::of(&own.iter().filter(|(number, _)| wanted(*number)).map(|(_, worth)| *worth).collect::<Vec<_>>())
     }
@@ -293,6 +316,16 @@ mod tests {
     }
 
     #[test]
+    fn of_nothing_there_is_no_score() {
+        let mut choices = Choices::default();
+        choices.add("ours", 0, None);
+        assert!(choices.score("ours", |_| true).is_none() && choices.score("nobody", |_| true).is_none());
+        assert_eq!((choices.unmeasured("ours"), choices.names().count()), (1, 1));
+        choices.add("ours", 1, Some(Worth::default()));
+        assert_eq!(choices.score("ours", |_| true).unwrap().cases, 1);
+    }
+
+    #[test]
     fn a_choice_is_worth_what_it_loses() {
         let case = case(&[("noop", 1.0), ("sjf", 0.8), ("aioli", 2.0)]);
         let judged = Judged::new(&case);
@@ -304,7 +337,7 @@ mod tests {
             "flash has nothing to anticipate"
         );
         assert!(judged.worth("hbrr").is_none());
-        let score = Score::of(&[aioli, sjf]);
+        let score = Score::of(&[aioli, sjf]).unwrap();
         assert!((score.mean_regret - 0.3).abs() < 1e-9 && (score.worst_regret - 0.6).abs() < 1e-9);
         assert_eq!((score.accuracy, score.above_bar), (0.5, 0.5));
         let [low, high] = score.mean_regret_interval;

@@ -30,8 +30,9 @@ const SHOWN: usize = 12;
 /// Judges the model that selectors ask, on simulated systems: what is lost by its choices against the best arm of each case.
 ///
 /// Every case is simulated with every arm and four seeds. A difference that is not significant (paired t-tests of the logarithms of
-/// the makespans, Holm's correction, 5 %) is a tie, and no regret. Numbers of processes, sizes of requests, mixes of programs and
-/// firmware are none that the models were trained with; each platform is judged by a model that was trained without it.
+/// the makespans, Holm's correction, 5 %) is a tie, and no regret. Numbers of processes, and mixes of programs of which one reads and
+/// one writes, are none that the models were trained with; sizes of requests and parameters of firmware are drawn anew, from the same
+/// ranges. Each platform is judged by a model that was trained without it.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Print JSON
@@ -89,11 +90,11 @@ impl Half {
 #[derive(Serialize)]
 struct Platform {
     name: String,
-    /// By a model that was trained without it.
-    #[serde(flatten)]
-    score: Score,
+    /// By a model that was trained without it, if there is one.
+    #[serde(flatten, serialize_with = "judge::or_nulls")]
+    score: Option<Score>,
     /// By the shipped one.
-    known: Score,
+    known: Option<Score>,
     t3: Option<Score>,
     best_fixed: String,
     best_fixed_mean_regret: f64,
@@ -102,22 +103,24 @@ struct Platform {
 #[derive(Serialize)]
 struct Row {
     name: String,
-    #[serde(flatten)]
-    score: Score,
+    #[serde(flatten, serialize_with = "judge::or_nulls")]
+    score: Option<Score>,
+    /// Cases in which what was chosen was not measured: they are in no score.
+    unmeasured: usize,
 }
 
 #[derive(Serialize)]
 struct Report {
     platforms: Vec<Platform>,
-    fixed: std::collections::BTreeMap<String, Score>,
-    vs_noop_worst: f64,
+    fixed: std::collections::BTreeMap<String, Option<Score>>,
+    vs_noop_worst: Option<f64>,
     /// All who chose.
     policies: Vec<Row>,
     cases: usize,
     half: String,
     simulated_cpu_s: f64,
     /// Arms in force one after the other, on average, of who tries what the model says.
-    arms_tried: f64,
+    arms_tried: Option<f64>,
     losses: Vec<Loss>,
     misses: Vec<String>,
 }
@@ -148,7 +151,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     let models = Models::load(args.models.as_deref())?;
     let all = match &args.data {
-        Some(path) => data::read(path)?,
+        Some(path) => data::read_unseen(path)?,
         None => {
             let dir = tempfile::tempdir()?;
             let path = dir.path().join("cases");
@@ -232,14 +235,20 @@ fn judged(cases: &[Case], models: &Models, half: Half) -> anyhow::Result<Report>
             }
         }
     }
+    anyhow::ensure!(
+        [OURS, KNOWN].iter().any(|who| choices.score(who, |_| true).is_some()),
+        "nothing to judge: in none of {} was the arm measured that a model chose, and no model was made without {}",
+        counted(cases.len() as u64, "case"),
+        names.join(", ")
+    );
     choices.losses.sort_by(|a, b| (b.regret + b.vs_noop).total_cmp(&(a.regret + a.vs_noop)));
-    let fixed: std::collections::BTreeMap<String, Score> =
+    let fixed: std::collections::BTreeMap<String, Option<Score>> =
         arms.iter().map(|arm| ((*arm).clone(), choices.score(arm, |_| true))).collect();
     let platforms: Vec<Platform> = names
         .iter()
         .map(|name| {
             let of = |who: &str| choices.score(who, |number| cases[number].platform == *name);
-            let best = arms.iter().map(|arm| (*arm, of(arm))).filter(|(_, score)| score.cases > 0);
+            let best = arms.iter().filter_map(|arm| Some((*arm, of(arm)?)));
             let best = best.min_by(|a, b| a.1.mean_regret.total_cmp(&b.1.mean_regret));
             let (best_fixed, score) =
                 best.map_or((String::new(), 0.0), |(arm, score)| (arm.clone(), score.mean_regret));
@@ -247,26 +256,31 @@ fn judged(cases: &[Case], models: &Models, half: Half) -> anyhow::Result<Report>
                 name: (*name).to_owned(),
                 score: of(OURS),
                 known: of(KNOWN),
-                t3: Some(of("T3")).filter(|score| score.cases > 0),
+                t3: of("T3"),
                 best_fixed,
                 best_fixed_mean_regret: score,
             }
         })
         .collect();
-    let mut policies: Vec<Row> =
-        choices.names().map(|name| Row { name: name.clone(), score: choices.score(name, |_| true) }).collect();
-    policies.sort_by(|a, b| a.score.mean_regret.total_cmp(&b.score.mean_regret));
+    let row = |name: &String| Row {
+        name: name.clone(),
+        score: choices.score(name, |_| true),
+        unmeasured: choices.unmeasured(name),
+    };
+    let mut policies: Vec<Row> = choices.names().map(row).collect();
+    let regret = |row: &Row| row.score.as_ref().map_or(f64::INFINITY, |score| score.mean_regret);
+    policies.sort_by(|a, b| regret(a).total_cmp(&regret(b)));
     let ours = choices.score(OURS, |_| true);
     let misses = misses(&platforms, &policies);
     Ok(Report {
         platforms,
         fixed,
-        vs_noop_worst: ours.vs_noop_worst,
+        vs_noop_worst: ours.map(|ours| ours.vs_noop_worst),
         policies,
         cases: cases.len(),
         half: format!("{half:?}").to_lowercase(),
         simulated_cpu_s: cases.iter().map(|case| case.cpu_s).sum(),
-        arms_tried: tried.iter().sum::<f64>() / tried.len().max(1) as f64,
+        arms_tried: (!tried.is_empty()).then(|| tried.iter().sum::<f64>() / tried.len() as f64),
         losses: choices.losses,
         misses,
     })
@@ -274,7 +288,8 @@ fn judged(cases: &[Case], models: &Models, half: Half) -> anyhow::Result<Report>
 
 fn misses(platforms: &[Platform], policies: &[Row]) -> Vec<String> {
     let mut misses = Vec::new();
-    let mut check = |who: &str, score: &Score| {
+    let mut check = |who: &str, score: &Option<Score>| {
+        let Some(score) = score else { return };
         if score.mean_regret > BAR_MEAN {
             misses.push(format!("{who}: mean regret {}, bar {}", percent(score.mean_regret), percent(BAR_MEAN)));
         }
@@ -305,7 +320,7 @@ fn print(report: &Report) {
         "losses of the model that has never seen the platform (more than {} of the best, or {} of noop): {}",
         percent(BAR_WORST),
         percent(BAR_NOOP),
-        report.losses.len()
+        if report.arms_tried.is_some() { report.losses.len().to_string() } else { "-".to_owned() }
     ));
     for loss in report.losses.iter().take(SHOWN) {
         output::line(format_args!(
@@ -323,7 +338,15 @@ fn print(report: &Report) {
         "\n{:<26}{:>6}{:>9}{:>10}{:>18}{:>8}{:>8}{:>9}{:>8}{:>10}",
         "", "cases", "right", "regret", "95 %", "worst", "> 5 %", "of noop", "worst", "all"
     ));
-    for Row { name, score } in &report.policies {
+    for Row { name, score, .. } in &report.policies {
+        let Some(score) = score else {
+            let none = "-";
+            output::line(format_args!(
+                "{name:<26}{:>6}{none:>9}{none:>10}{none:>18}{none:>8}{none:>8}{none:>9}{none:>8}{none:>10}",
+                0
+            ));
+            continue;
+        };
         let [low, high] = score.mean_regret_interval;
         output::line(format_args!(
             "{name:<26}{:>6}{:>9}{:>10}{:>18}{:>8}{:>8}{:>9.2}{:>8}{:>10}",
@@ -338,7 +361,13 @@ fn print(report: &Report) {
             percent(score.mean_regret_all)
         ));
     }
-    output::line(format_args!("\n{TRYING}: {:.1} arms in force, one after the other, on average", report.arms_tried));
+    if let Some(count) = report.arms_tried {
+        output::line(format_args!("\n{TRYING}: {count:.1} arms in force, one after the other, on average"));
+    }
+    for Row { name, unmeasured, .. } in report.policies.iter().filter(|row| row.unmeasured > 0) {
+        let cases = counted(*unmeasured as u64, "case");
+        output::line(format_args!("{name}: {cases} not judged, as what was chosen was not measured"));
+    }
     output::line(
         "\nright: not significantly slower than the fastest; regret: mean share of the fastest arm's throughput that is lost, \
          differences that are not significant are none (all: with them); of noop: geometric mean of throughputs, and the worst\n",
@@ -348,11 +377,14 @@ fn print(report: &Report) {
         "platform", "cases", "left out: mean, worst", "known: mean, worst", "T3: mean"
     ));
     for platform in &report.platforms {
-        let both = |score: &Score| format!("{}, {}", percent(score.mean_regret), percent(score.worst_regret));
+        let both = |score: &Option<Score>| match score {
+            Some(score) => format!("{}, {}", percent(score.mean_regret), percent(score.worst_regret)),
+            None => "-".to_owned(),
+        };
         output::line(format_args!(
             "{:<12}{:>6}{:>24}{:>24}{:>12}  {} {}",
             platform.name,
-            platform.score.cases,
+            platform.score.as_ref().map_or(0, |score| score.cases),
             both(&platform.score),
             both(&platform.known),
             platform.t3.as_ref().map_or("-".to_owned(), |score| percent(score.mean_regret)),
@@ -371,7 +403,45 @@ fn print(report: &Report) {
 
 #[cfg(test)]
 mod tests {
+    use sluice_adapt::selector::Device;
+
     use super::*;
+
+    /// Of somebody's platform, with these arms.
+    fn case(arms: &[&str]) -> Case {
+        let measured = |arm: &&str| {
+            ((*arm).to_owned(), data::Measured { seconds: vec![1.0, 1.01, 0.99, 1.0], windows: Vec::new() })
+        };
+        Case {
+            case: 8,
+            platform: "ours".to_owned(),
+            device: Device::Disk,
+            what: String::new(),
+            thesis: Vec::new(),
+            best: Vec::new(),
+            cpu_s: 0.0,
+            arms: arms.iter().map(measured).collect(),
+        }
+    }
+
+    /// Nothing of no cases is perfect.
+    #[test]
+    fn of_platforms_that_every_model_has_seen_nothing_is_told_of_who_has_not() {
+        let models = Models::load(None).unwrap();
+        let report = judged(&[case(&["noop", "sjf"])], &models, Half::Final).unwrap();
+        let said = serde_json::to_value(&report).unwrap();
+        let platform = &said["platforms"][0];
+        assert!(platform["mean_regret"].is_null() && platform["cases"] == 0, "{platform}");
+        assert!(platform["known"]["cases"] == 1 && said["arms_tried"].is_null() && said["vs_noop_worst"].is_null());
+        assert!(!said["policies"].as_array().unwrap().iter().any(|row| row["name"] == OURS));
+        // What it chooses where there is no window is the cheapest, which nobody measured.
+        let error = judged(&[case(&["hbrr", "sjf"])], &models, Half::Final).err().unwrap().to_string();
+        assert!(error.contains("nothing to judge"), "{error}");
+        let both = [case(&["hbrr", "sjf"]), Case { case: 9, ..case(&["noop", "sjf"]) }];
+        let report = judged(&both, &models, Half::Final).unwrap();
+        let known = report.policies.iter().find(|row| row.name == KNOWN).unwrap();
+        assert_eq!((known.score.as_ref().unwrap().cases, known.unmeasured), (1, 1));
+    }
 
     #[test]
     fn the_halves_have_all_platforms_and_no_case_in_common() {

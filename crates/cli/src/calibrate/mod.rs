@@ -483,7 +483,7 @@ fn begin_with(calibrated: &Path, learned: &Path, device: Device) -> anyhow::Resu
         known.merge(&own).context("what the mount has learned stays as it is")?;
         // Of these a calibration knows nothing.
         (known.budget_s, known.switch_s) = (own.budget_s, own.switch_s);
-        known.held_bytes = own.held_bytes;
+        known.held_bytes = own.held_bytes.or(known.held_bytes);
     }
     sluice_select::save(&known, learned)
 }
@@ -513,7 +513,8 @@ mod tests {
         assert!(!own.exists(), "of another kind of device");
         adopt(&calibrated, &own, Device::Disk);
         assert_eq!(sluice_select::load(&own).unwrap().contexts.len(), 1);
-        let spent = Knowledge { budget_s: 1.5, switch_s: 0.4, ..know("w1.q0.d1.f1.a0", Device::Disk) };
+        let mut spent = Knowledge { budget_s: 1.5, switch_s: 0.4, ..know("w1.q0.d1.f1.a0", Device::Disk) };
+        spent.clock_s = 8_000.0;
         sluice_select::save(&spent, &own).unwrap();
         adopt(&calibrated, &own, Device::Disk);
         assert_eq!(sluice_select::load(&own).unwrap().contexts.len(), 1, "it is older than what the mount knows");
@@ -526,6 +527,9 @@ mod tests {
             (2, 1.5, 0.4),
             "both are known, and what it cost"
         );
+        let ago = |known: &sluice_adapt::selector::Known| both.clock_s - known.arms["noop"].seen_s;
+        let ages: Vec<f64> = both.contexts.values().map(ago).collect();
+        assert_eq!((both.clock_s, ages), (8_000.0, vec![7_998.0, 0.0]), "as old as before");
         let later = later + Duration::from_secs(60);
         let touch = || std::fs::File::options().append(true).open(&calibrated).unwrap().set_modified(later).unwrap();
         touch();

@@ -48,7 +48,7 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// As `sluice_select::Follower`s there: I/O nodes know of no stripes, and of more streams.
+    /// As `sluice_select::Follower`s there: those of I/O nodes know of no stripes, and of more streams.
     pub(super) fn new(place: Place, stripe: u64, answers: Answers) -> Watch {
         let settings = match place {
             Place::IoNode(_) => Settings { answers, ..Settings::of_io_node() },
