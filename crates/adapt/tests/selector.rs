@@ -702,3 +702,20 @@ fn where_windows_are_uneven_and_algorithms_unusual_it_goes_on_looking() {
     let mean = (0..200).map(share).sum::<f64>() / 200.0;
     assert!(mean > 0.945, "{mean} of the best");
 }
+
+/// Programs come into step by and by, whoever serves them: what was tried early was compared with the worst of it.
+#[test]
+fn what_lost_because_the_rate_rose_is_tried_again() {
+    for seed in 0..10 {
+        let mut bed = bed(Device::Disk, seed, 0.02);
+        let aioli = bed.arms.iter().position(|arm| arm.to_string() == "aioli").unwrap();
+        let mut workload = bed.unrelated();
+        for at in 0..60 * PER_S {
+            let risen = (at as f64 / (5 * PER_S) as f64).min(1.0);
+            workload.rates = vec![3e6 * 30_f64.powf(risen); bed.arms.len()];
+            workload.rates[aioli] *= 2.0;
+            bed.window(&workload);
+        }
+        assert_eq!(bed.in_force(), aioli, "seed {seed}: {:?}", bed.selector.arm());
+    }
+}

@@ -369,6 +369,9 @@ fn options_of_fstab_are_honoured_or_refused() {
     // By default as for any FUSE mount.
     let daemon = place.daemon(&[]);
     assert_eq!(mount_line(&place).1, "fuse.sluice");
+    let table = fs::read_to_string("/proc/mounts").unwrap();
+    let shown = format!("{} {} fuse.sluice ", place.path("source").display(), place.path("mnt").display());
+    assert!(table.lines().any(|line| line.starts_with(&shown)), "{table}");
     assert!(
         has("rw") && has("nosuid") && has("nodev") && !has("noexec") && !has("noatime"),
         "{:?}",

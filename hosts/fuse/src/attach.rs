@@ -118,7 +118,7 @@ pub(crate) fn attach(path: &Path, options: &MountOptions) -> Result<OwnedFd, Mou
     flags.set(MountFlags::NODEV, !options.dev);
     flags.set(MountFlags::NOEXEC, options.no_exec);
     flags.set(MountFlags::NOATIME, options.no_atime);
-    match mount(&*options.name, path, TYPE, flags, &*data) {
+    match mount(options.shown_name(), path, TYPE, flags, &*data) {
         Ok(()) => Ok(device.into()),
         Err(Errno::PERM) => {
             drop(device);
@@ -136,7 +136,9 @@ fn attach_unprivileged(path: &Path, options: &MountOptions) -> Result<OwnedFd, M
     let (ours, theirs) =
         net::socketpair(net::AddressFamily::UNIX, net::SocketType::STREAM, net::SocketFlags::empty(), None)
             .map_err(io("making a socket"))?;
-    let mut list = format!("fsname={},subtype={SUBTYPE},default_permissions", options.name);
+    // It ends an option at a comma.
+    let name = options.shown_name().to_string_lossy().replace('\\', "\\\\").replace(',', "\\,");
+    let mut list = format!("fsname={name},subtype={SUBTYPE},default_permissions");
     if options.suid || options.dev {
         let detail = "only root may allow set-ID programs (suid) and device files (dev)";
         return Err(refused(detail.into()));

@@ -1,5 +1,6 @@
 //! How a mount behaves.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -64,7 +65,7 @@ pub struct MountOptions {
     pub no_exec: bool,
     /// Reading changes no times of access.
     pub no_atime: bool,
-    /// First column of `/proc/mounts`.
+    /// First column of `/proc/mounts`; empty: the sources, `/disk1:/disk2`, by which `mount -a` and `findmnt` know a mount again.
     pub name: String,
     /// Directories that the storage consists of; a mountpoint inside or around one is refused.
     pub sources: Vec<PathBuf>,
@@ -83,6 +84,20 @@ pub struct Remount {
     pub dev: Option<bool>,
     /// See [`MountOptions::no_exec`].
     pub no_exec: Option<bool>,
+}
+
+impl MountOptions {
+    /// What is mounted, as `/proc/mounts` has it.
+    pub(crate) fn shown_name(&self) -> OsString {
+        let mut name = OsString::from(&self.name);
+        for source in self.sources.iter().filter(|_| self.name.is_empty()) {
+            if !name.is_empty() {
+                name.push(":");
+            }
+            name.push(source);
+        }
+        if name.is_empty() { "sluicegate".into() } else { name }
+    }
 }
 
 impl Default for MountOptions {
@@ -106,7 +121,7 @@ impl Default for MountOptions {
             dev: false,
             no_exec: false,
             no_atime: false,
-            name: "sluicegate".into(),
+            name: String::new(),
             sources: Vec::new(),
             job_variables: jobs.map(String::from).into(),
         }

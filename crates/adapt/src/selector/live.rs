@@ -609,8 +609,7 @@ impl Selector {
         self.mode = Mode::Steady;
         self.trial_gain = gain.is_finite().then_some(gain);
         self.may_rise_by_itself(gain);
-        let Some(place) = &self.place else { return };
-        let context = place.context;
+        let Some(context) = self.place.as_ref().map(|place| place.context) else { return };
         let premium = self.premium(&context, self.arm) - self.premium(&context, self.incumbent);
         let known = gain.min(self.known_gain(&context)) - premium;
         let sure = self.sure_gain(&context, trial.count.into()).max(self.unevenness(&trial));

@@ -166,7 +166,9 @@ pub(crate) fn run(args: &Args, verbosity: Verbosity, daemon_child: bool) -> anyh
     if daemon_child {
         return Ok(daemon::child(|| settings(args, verbosity)));
     }
-    if let Some(change) = options::remount(&args.o)? {
+    let table = std::fs::read_to_string("/etc/fstab").unwrap_or_default();
+    let known = args.paths.last().map_or_else(String::new, |path| options::of_table(&table, path));
+    if let Some(change) = options::remount(&args.o, &known)? {
         return remount(args, &change);
     }
     let settings = settings(args, verbosity)?;

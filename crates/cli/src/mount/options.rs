@@ -64,11 +64,25 @@ pub(super) fn config_files(lists: &[String]) -> Vec<PathBuf> {
     split(lists).filter_map(|option| option.strip_prefix("config=")).map(PathBuf::from).collect()
 }
 
-/// What to change about a living mount, if that is asked for.
+/// The options with which a table like `/etc/fstab` mounts something there: `mount -o remount,ro MOUNTPOINT` hands them over beside what
+/// is asked for.
+pub(super) fn of_table(table: &str, mountpoint: &Path) -> String {
+    let of_line = |line: &str| {
+        let mut fields = line.split_whitespace();
+        let place = fields.nth(1).filter(|_| !line.trim_start().starts_with('#'))?;
+        // As fstab(5) has them.
+        let place = place.replace("\\040", " ").replace("\\011", "\t").replace("\\134", "\\");
+        let options = fields.nth(1)?;
+        (Path::new(place.trim_end_matches('/')) == mountpoint).then(|| options.to_owned())
+    };
+    table.lines().filter_map(of_line).last().unwrap_or_default()
+}
+
+/// What to change about a living mount, if that is asked for. `known`: options that it was mounted with, which stay.
 ///
 /// # Errors
 /// If an option cannot be changed.
-pub(super) fn remount(lists: &[String]) -> anyhow::Result<Option<Remount>> {
+pub(super) fn remount(lists: &[String], known: &str) -> anyhow::Result<Option<Remount>> {
     if !split(lists).any(|option| option == "remount") {
         return Ok(None);
     }
@@ -89,6 +103,7 @@ pub(super) fn remount(lists: &[String]) -> anyhow::Result<Option<Remount>> {
             _ if ["user_id=", "group_id=", "rootmode=", "fd=", "max_read=", "subtype=", "fsname="]
                 .iter()
                 .any(|start| option.starts_with(start)) => {}
+            _ if split(&[known.to_owned()]).any(|one| one == option) => {}
             _ => bail!(fixed(option)),
         }
     }
@@ -237,9 +252,20 @@ mod tests {
     #[test]
     fn a_living_mount_can_change_a_few() {
         let lists = |list: &str| vec![list.to_owned()];
-        assert_eq!(remount(&lists("ro")).unwrap(), None);
-        let change = remount(&lists("rw,relatime,user_id=0,remount,ro,noexec")).unwrap().unwrap();
+        assert_eq!(remount(&lists("ro"), "").unwrap(), None);
+        let change = remount(&lists("rw,relatime,user_id=0,remount,ro,noexec"), "").unwrap().unwrap();
         assert_eq!(change, Remount { read_only: Some(true), no_exec: Some(true), ..Remount::default() });
-        assert!(remount(&lists("remount,cache=none")).unwrap_err().to_string().contains("mount anew"));
+        assert!(remount(&lists("remount,cache=none"), "").unwrap_err().to_string().contains("mount anew"));
+        let table =
+            "# /src /mnt sluice cache=auto 0 0\n/src /m\\040t sluice policy=hbrr,cache=none,_netdev 0 0\n/a /b ext4\n";
+        let known = of_table(table, Path::new("/m t"));
+        assert_eq!(
+            (known.as_str(), of_table(table, Path::new("/mnt")).as_str()),
+            ("policy=hbrr,cache=none,_netdev", "")
+        );
+        let change = remount(&lists("policy=hbrr,cache=none,_netdev,remount,ro"), &known).unwrap().unwrap();
+        assert_eq!(change.read_only, Some(true));
+        let error = remount(&lists("remount,policy=sjf,cache=none"), &known).unwrap_err().to_string();
+        assert!(error.starts_with("-o policy=sjf:"), "{error}");
     }
 }
