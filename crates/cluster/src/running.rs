@@ -546,6 +546,10 @@ mod tests {
         let mut child = Command::new("sleep").args(["300", "200"]).spawn().unwrap();
         let pid = Pid::from_child(&child);
         let has = |words: &[&str]| has_words(pid, &words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>());
+        // It is there before it is the program.
+        while std::fs::read(format!("/proc/{}/cmdline", child.id())).unwrap().is_empty() {
+            std::thread::yield_now();
+        }
         let as_it_is = has(&["300", "200"]);
         let otherwise = [has(&["300"]), has(&["300", "100"]), has(&["300", "200", "100"])];
         child.kill().unwrap();
