@@ -146,7 +146,7 @@ def test_what_a_larger_run_left_makes_no_difference(tmp_path, monkeypatch):
 
 def test_too_few_cases_to_judge_by_are_refused_before_anything_is_simulated(tmp_path):
     bench, work = Fake(), tmp_path / "w"
-    with pytest.raises(ValueError, match="15 cases are too few to judge by.* 16 or more"):
+    with pytest.raises(ValueError, match=r"15 cases are too few to judge by.* 16 or more"):
         selection.train(bench, tmp_path, work, cases=30, held_out=15, settings=SMALL, say=lambda _: None)
     assert bench.exports == 0 and not work.exists()
 
