@@ -18,8 +18,8 @@ const BACK: u32 = 24;
 /// Share of a fall, as a logarithm, that is to be made up for.
 const MADE_UP: f64 = 0.75;
 
-/// What a trial gains, as a logarithm, that is no more than arms may well differ by; two in a row that gain more may be something else.
-const RISE: f64 = 0.4;
+/// What trials that are won one after the other gain together, as a logarithm, from which on it may not be the arms' doing.
+const RISEN: f64 = 0.8;
 
 /// Rates of an arm, as logarithms.
 #[derive(Clone, Copy, Debug)]
@@ -124,13 +124,15 @@ impl Selector {
         self.record(load, Why::Doubt, None, text);
     }
 
-    /// A trial is over, and has gained so much. If it is the second in a row that has gained much the rate may rise by itself, as where
-    /// programs come into step, and whoever is tried last looks best: what was seen of others is forgotten, so that they are tried again.
-    pub(super) fn may_rise_by_itself(&mut self, gain: f64) {
+    /// A trial is over; `won`: by so much, as a logarithm. Where several in a row are, and gain much together, the rate may rise by itself, as
+    /// where programs come into step, and whoever is tried last looks best: what was seen of others is forgotten, so that they are tried again.
+    pub(super) fn may_rise_by_itself(&mut self, won: Option<f64>) {
         let Some(place) = &mut self.place else { return };
-        let rose = std::mem::replace(&mut place.rose, gain > RISE);
-        if rose
-            && place.rose
+        let risen = std::mem::take(&mut place.risen);
+        let Some(gain) = won else { return };
+        place.risen = risen + gain.max(0.0);
+        if risen > 0.0
+            && place.risen > RISEN
             && let Some(known) = self.knowledge.contexts.get_mut(&place.context)
         {
             known.arms.retain(|arm, _| *arm == self.names[self.arm]);

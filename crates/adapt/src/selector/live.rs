@@ -608,12 +608,13 @@ impl Selector {
     fn conclude(&mut self, load: &Load, trial: Trial, gain: f64, text: String) {
         self.mode = Mode::Steady;
         self.trial_gain = gain.is_finite().then_some(gain);
-        self.may_rise_by_itself(gain);
         let Some(context) = self.place.as_ref().map(|place| place.context) else { return };
         let premium = self.premium(&context, self.arm) - self.premium(&context, self.incumbent);
         let known = gain.min(self.known_gain(&context)) - premium;
         let sure = self.sure_gain(&context, trial.count.into()).max(self.unevenness(&trial));
-        if gain - premium > sure && self.pays(&context, known) {
+        let is_won = gain - premium > sure && self.pays(&context, known);
+        self.may_rise_by_itself(is_won.then_some(gain));
+        if is_won {
             let text = if gain > 0.0 { text } else { format!("{text}, {IN_STEP}") };
             self.incumbent = self.arm;
             self.reward.reset();
@@ -639,9 +640,7 @@ impl Selector {
                 self.begin_trial(next, trial.chain + 1);
             }
             None => {
-                if let Some(place) = &mut self.place {
-                    place.steady = 0;
-                }
+                self.place.iter_mut().for_each(|place| place.steady = 0);
                 self.switch(self.incumbent, Why::TrialLost, text);
             }
         }

@@ -59,8 +59,8 @@ pub(super) struct Place {
     lows: Option<u32>,
     /// When an arm that anticipates was last given up for one that does not.
     pub(super) gave_up_s: Option<f64>,
-    /// The last trial gained [much](Selector::may_rise_by_itself).
-    pub(super) rose: bool,
+    /// What the last trials, one after the other, [have gained](Selector::may_rise_by_itself); 0: the last was not won.
+    pub(super) risen: f64,
 }
 
 /// A workload before something was credited: what was known of it, and its [level](Place::level).
@@ -369,7 +369,7 @@ impl Selector {
             off: 0.0,
             lows: Some(0),
             gave_up_s: None,
-            rose: false,
+            risen: 0.0,
         });
         self.features.iter_mut().for_each(PageHinkley::reset);
         self.reward.reset();
