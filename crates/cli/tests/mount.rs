@@ -3,7 +3,7 @@
 mod common;
 
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::fs::chown;
 use std::process::{Command, Stdio};
 
@@ -167,6 +167,30 @@ fn unmount_says_who_is_in_the_way_and_can_be_lazy() {
     file.write_all(b"works on").unwrap();
     drop(file);
     assert_eq!(fs::read(place.path("source/a")).unwrap(), b"works on");
+}
+
+#[test]
+fn unmount_says_which_namespace_it_waits_for() {
+    let has_namespaces = || Command::new("unshare").args(["--mount", "true"]).status().is_ok_and(|end| end.success());
+    if !fuse_works() || !has_namespaces() {
+        return;
+    }
+    let place = Place::new();
+    let daemon = place.daemon(&[]);
+    let mut copy = Command::new("unshare");
+    copy.args(["--mount", "--propagation", "private", "sh", "-c", "echo; exec cat"]);
+    let mut copy = copy.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    // Once it speaks it is in its own namespace.
+    copy.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+    let mut unmount = place.sluice(&["unmount", "@mnt"]).stderr(Stdio::piped()).spawn().unwrap();
+    let mut said = String::new();
+    BufReader::new(unmount.stderr.as_mut().unwrap()).read_line(&mut said).unwrap();
+    let of = format!("of process {} (", copy.id());
+    assert!(said.contains("waiting") && said.contains(&of), "{said}");
+    drop(copy.stdin.take());
+    assert!(copy.wait().unwrap().success() && unmount.wait().unwrap().success());
+    assert!(!place.is_mounted());
+    drop(daemon);
 }
 
 #[test]

@@ -19,6 +19,7 @@
 //! root, may ask. After a line that is not understood the server says so and hangs up.
 
 mod client;
+mod elsewhere;
 mod protocol;
 mod server;
 mod window;
