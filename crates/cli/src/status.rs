@@ -180,7 +180,7 @@ fn write_head(text: &mut String, status: &Status) -> std::fmt::Result {
     writeln!(text, "algorithm  {}{params}", status.policy.name)?;
     if let Some(selection) = &status.selection {
         let explanation = &selection.explanation;
-        let what = if selection.paused { "paused: set by hand" } else { explanation.mode.as_str() };
+        let what = if selection.paused { "paused: set by hand" } else { explain::mode(explanation) };
         let workload = explanation.workload.as_deref().unwrap_or("nothing to choose from");
         writeln!(text, "selector   {} ({what}); {workload}", explanation.selector)?;
     }

@@ -27,6 +27,9 @@ const RATE_MAX_MB_S: f64 = 1e12;
 /// Lines of windows are a second apart while there is load; more is a pause, and counts as so much.
 const PAUSE_S: f64 = 2.0;
 
+/// With fewer requests at a time, on average, there is nothing to choose from (docs/selection.md).
+const CHOICE_MIN: f64 = 1.3;
+
 /// What tells configurations apart: the measure of the table, of the picture, and of the decisions themselves.
 const RATE: &str = "MB per busy second";
 
@@ -296,6 +299,22 @@ fn describe_timeline(timeline: &Timeline) -> String {
     text
 }
 
+/// Why there is nothing to choose from, as far as that is known.
+fn no_choice(e: &Explanation) -> String {
+    match e.concurrency {
+        0.0 => String::new(),
+        few if few < CHOICE_MIN => format!(": {few:.1} requests at a time"),
+        // Else it would not rest.
+        _ if e.mode == "resting" => ": the device answers at once".to_owned(),
+        _ => String::new(),
+    }
+}
+
+/// What is being done, for people: before there was a workload, too, it rests.
+pub(crate) fn mode(e: &Explanation) -> &str {
+    if e.workload.is_none() && e.mode == "steady" { "resting" } else { &e.mode }
+}
+
 /// `sluice status --explain`.
 pub(crate) fn describe(status: &Status, emulated: bool) -> String {
     let mut text = String::new();
@@ -304,7 +323,7 @@ pub(crate) fn describe(status: &Status, emulated: bool) -> String {
 }
 
 fn write_status(text: &mut String, status: &Status, emulated: bool) -> std::fmt::Result {
-    let Explanation { selector, model, device, mode, arm, alternatives, .. } = &status.explanation;
+    let Explanation { selector, model, device, arm, alternatives, .. } = &status.explanation;
     let e = &status.explanation;
     let seconds = |s: f64| show_time(s * 1e9);
     let paused =
@@ -324,7 +343,7 @@ fn write_status(text: &mut String, status: &Status, emulated: bool) -> std::fmt:
             e.concurrency,
             e.busy * 100.0
         )?,
-        None => writeln!(text, "workload   nothing to choose from: {:.1} requests at a time", e.concurrency)?,
+        None => writeln!(text, "workload   nothing to choose from{}", no_choice(e))?,
     }
     if let Some(pattern) = &e.pattern {
         let percent = |share: f64| share * 100.0;
@@ -340,7 +359,7 @@ fn write_status(text: &mut String, status: &Status, emulated: bool) -> std::fmt:
             writeln!(text, "           {why}")?;
         }
     }
-    writeln!(text, "chosen     {arm} ({mode})")?;
+    writeln!(text, "chosen     {arm} ({})", mode(e))?;
     match e.expected_mb_s {
         Some(expected) => {
             writeln!(text, "expected   {expected:.1} {RATE}, got {:.1} in the last window", e.got_mb_s)?;
@@ -593,6 +612,23 @@ mod tests {
         assert!(read(&args).err().unwrap().to_string().contains("no log of a selector"));
         let (_dir, args) = log(&[]);
         assert!(read(&args).err().unwrap().to_string().contains("no decision"));
+    }
+
+    #[test]
+    fn where_there_is_no_choice_it_is_said_why() {
+        let of = |mode: &str, concurrency: f64| {
+            let explanation = Explanation { mode: mode.to_owned(), concurrency, ..Explanation::default() };
+            describe(&Status { explanation, ..Status::default() }, false)
+        };
+        for (mode, concurrency, says) in [
+            ("resting", 4.7, "nothing to choose from: the device answers at once\n"),
+            ("resting", 1.0, "nothing to choose from: 1.0 requests at a time\n"),
+            ("steady", 4.7, "nothing to choose from\n"),
+            ("steady", 0.0, "nothing to choose from\n"),
+        ] {
+            let text = of(mode, concurrency);
+            assert!(text.contains(says) && text.contains("(resting)"), "{text}");
+        }
     }
 
     #[test]
