@@ -208,7 +208,9 @@ fn write_head(text: &mut String, status: &Status) -> std::fmt::Result {
     if status.emulated {
         writeln!(text, "           times below are those of emulated devices")?;
     }
+    let known = sluice_core::policy::table().iter().find(|one| one.name == status.policy.name);
     let limit = match status.in_flight_max {
+        _ if known.is_some_and(|one| one.bypasses_queue) => format!("without limit ({})", status.policy.name),
         0 => "as many as there are workers".to_owned(),
         n => format!("at most {n} an engine"),
     };
@@ -221,7 +223,6 @@ fn write_head(text: &mut String, status: &Status) -> std::fmt::Result {
         status.workers,
         status.cache
     )?;
-    let known = sluice_core::policy::table().iter().find(|one| one.name == status.policy.name);
     let has_no_part = known.is_some_and(|one| one.bypasses_queue || one.shared_engine);
     if let Some(anticipation) = &status.anticipation {
         let [moving, slice] = [anticipation.positioning_ms, anticipation.slice_ms].map(|ms| show_time(ms * 1e6));
@@ -358,6 +359,16 @@ mod tests {
             let text = describe(&status);
             assert_eq!(text.contains("streams are waited for"), waits, "{text}");
             assert_eq!(text.contains("no stream is waited for"), !waits, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_passes_through_has_no_limit() {
+        let mut status = Status { in_flight_max: 8, ..Status::default() };
+        for (name, says) in [("sjf", "in flight at most 8 an engine"), ("noop", "in flight without limit (noop)")] {
+            name.clone_into(&mut status.policy.name);
+            let text = describe(&status);
+            assert!(text.contains(says), "{text}");
         }
     }
 
