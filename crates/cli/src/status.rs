@@ -93,7 +93,7 @@ fn show(status: &Status, args: &Args, clear: bool) -> anyhow::Result<bool> {
         (Some(selection), true, true) => {
             serde_json::to_string(&Versioned::new(selection)).context("writing JSON")? + "\n"
         }
-        (Some(selection), true, false) => explain::describe(selection, status.emulated),
+        (Some(selection), true, false) => explain::describe(selection, &algorithm(status), status.emulated),
         (None, true, _) => bail!(
             "{}: nobody chooses there: mount without --policy and --selector, or with --selector bandit",
             status.mountpoint
@@ -174,10 +174,15 @@ fn write_traces(text: &mut String, status: &Status) -> std::fmt::Result {
     Ok(())
 }
 
-fn write_head(text: &mut String, status: &Status) -> std::fmt::Result {
+/// What is in force, with its parameters.
+fn algorithm(status: &Status) -> String {
     let params: String = status.policy.params.iter().map(|(key, value)| format!(" {key}={value}")).collect();
+    format!("{}{params}", status.policy.name)
+}
+
+fn write_head(text: &mut String, status: &Status) -> std::fmt::Result {
     writeln!(text, "{}  (process {}, up {})", status.mountpoint, status.pid, show_time(status.uptime_s * 1e9))?;
-    writeln!(text, "algorithm  {}{params}", status.policy.name)?;
+    writeln!(text, "algorithm  {}", algorithm(status))?;
     if let Some(selection) = &status.selection {
         let explanation = &selection.explanation;
         let what = if selection.paused { "paused: set by hand" } else { explain::mode(explanation) };

@@ -315,19 +315,18 @@ pub(crate) fn mode(e: &Explanation) -> &str {
     if e.workload.is_none() && e.mode == "steady" { "resting" } else { &e.mode }
 }
 
-/// `sluice status --explain`.
-pub(crate) fn describe(status: &Status, emulated: bool) -> String {
+/// `sluice status --explain`, where the algorithm `in_force` is.
+pub(crate) fn describe(status: &Status, in_force: &str, emulated: bool) -> String {
     let mut text = String::new();
-    let _ = write_status(&mut text, status, emulated);
+    let _ = write_status(&mut text, status, in_force, emulated);
     text
 }
 
-fn write_status(text: &mut String, status: &Status, emulated: bool) -> std::fmt::Result {
+fn write_status(text: &mut String, status: &Status, in_force: &str, emulated: bool) -> std::fmt::Result {
     let Explanation { selector, model, device, arm, alternatives, .. } = &status.explanation;
     let e = &status.explanation;
     let seconds = |s: f64| show_time(s * 1e9);
-    let paused =
-        if status.paused { "; paused: the algorithm was set by hand (sluice policy MOUNTPOINT adaptive)" } else { "" };
+    let paused = if status.paused { "; paused (to go on: sluice policy MOUNTPOINT adaptive)" } else { "" };
     writeln!(
         text,
         "selector   {selector}{}{paused}",
@@ -359,7 +358,10 @@ fn write_status(text: &mut String, status: &Status, emulated: bool) -> std::fmt:
             writeln!(text, "           {why}")?;
         }
     }
-    writeln!(text, "chosen     {arm} ({})", mode(e))?;
+    match status.paused {
+        true => writeln!(text, "chosen     paused; in force: {in_force}, set by hand; afterwards again {arm}")?,
+        false => writeln!(text, "chosen     {arm} ({})", mode(e))?,
+    }
     match e.expected_mb_s {
         Some(expected) => {
             writeln!(text, "expected   {expected:.1} {RATE}, got {:.1} in the last window", e.got_mb_s)?;
@@ -618,7 +620,7 @@ mod tests {
     fn where_there_is_no_choice_it_is_said_why() {
         let of = |mode: &str, concurrency: f64| {
             let explanation = Explanation { mode: mode.to_owned(), concurrency, ..Explanation::default() };
-            describe(&Status { explanation, ..Status::default() }, false)
+            describe(&Status { explanation, ..Status::default() }, "sjf", false)
         };
         for (mode, concurrency, says) in [
             ("resting", 4.7, "nothing to choose from: the device answers at once\n"),
@@ -632,8 +634,19 @@ mod tests {
     }
 
     #[test]
+    fn what_was_set_by_hand_is_told() {
+        let arm = "sjf anticipation=on".to_owned();
+        let explanation = Explanation { arm, mode: "steady".to_owned(), ..Explanation::default() };
+        let mut status = Status { explanation, paused: true, ..Status::default() };
+        let text = describe(&status, "hbrr ranges=8", false);
+        assert!(text.contains("paused; in force: hbrr ranges=8, set by hand; afterwards again sjf"), "{text}");
+        status.paused = false;
+        assert!(!describe(&status, "hbrr ranges=8", false).contains("hbrr"));
+    }
+
+    #[test]
     fn figures_of_emulated_devices_say_so() {
-        let text = describe(&Status::default(), true);
+        let text = describe(&Status::default(), "sjf", true);
         assert!(text.contains("(emulated)"), "{text}");
     }
 }
