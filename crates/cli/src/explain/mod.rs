@@ -375,7 +375,11 @@ fn write_status(text: &mut String, status: &Status, in_force: &str, emulated: bo
             seconds(change.ago_s),
             change.from,
             change.to,
-            reason(change.why),
+            match change.why {
+                // What is lost is changed back.
+                Why::Trial if e.mode != "trying" => "it was tried, and won",
+                why => reason(why),
+            },
             counted(e.changes, "change")
         )?,
         None => writeln!(text, "changed    never")?,
@@ -416,6 +420,8 @@ fn write_status(text: &mut String, status: &Status, in_force: &str, emulated: bo
 
 #[cfg(test)]
 mod tests {
+    use sluice_adapt::selector::Change;
+
     use super::*;
 
     pub(super) fn record(t: f64, why: Why, arm: &str, mb_s: f64) -> Record {
@@ -630,6 +636,17 @@ mod tests {
         ] {
             let text = of(mode, concurrency);
             assert!(text.contains(says) && text.contains("(resting)"), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_trial_that_is_over_is_not_told_as_one() {
+        let change = Change { ago_s: 1.9, from: "sjf".into(), to: "hbrr".into(), why: Why::Trial };
+        for (mode, says) in [("trying", "from sjf to hbrr: it is tried;"), ("steady", ": it was tried, and won;")] {
+            let last_change = Some(change.clone());
+            let explanation = Explanation { mode: mode.to_owned(), last_change, ..Explanation::default() };
+            let text = describe(&Status { explanation, ..Status::default() }, "hbrr", false);
+            assert!(text.contains(says), "{text}");
         }
     }
 
