@@ -94,10 +94,7 @@ fn show(status: &Status, args: &Args, clear: bool) -> anyhow::Result<bool> {
             serde_json::to_string(&Versioned::new(selection)).context("writing JSON")? + "\n"
         }
         (Some(selection), true, false) => explain::describe(selection, &algorithm(status), status.emulated),
-        (None, true, _) => bail!(
-            "{}: nobody chooses there: mount without --policy and --selector, or with --selector bandit",
-            status.mountpoint
-        ),
+        (None, true, _) => bail!("{}: {}", status.mountpoint, control::NOBODY_CHOOSES),
         (_, false, true) => serde_json::to_string(&Versioned::new(status)).context("writing JSON")? + "\n",
         (_, false, false) => describe(status),
     };

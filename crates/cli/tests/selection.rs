@@ -202,7 +202,8 @@ fn models_that_cannot_be_used_and_mounts_without_a_selector_say_so() {
     if fuse_works() {
         let daemon = place.daemon(&["--policy", "hbrr"]);
         assert!(place.bad(&["status", "--explain", "@mnt"]).contains("--selector bandit"));
-        assert!(place.bad(&["policy", "@mnt", "adaptive"]).contains("nobody chooses"));
+        let error = place.bad(&["policy", "@mnt", "adaptive"]);
+        assert!(error.contains("nobody chooses") && error.contains("unmount it, then mount it without"), "{error}");
         daemon.unmount();
     }
 }

@@ -37,6 +37,10 @@ pub(crate) use protocol::{App, Command, Flow, Latency, Predict, Recorded, Status
 pub(crate) use server::{Served, Server, start_recording};
 pub(crate) use window::Window;
 
+/// What whoever asks a selector is told where there is none.
+pub(crate) const NOBODY_CHOOSES: &str = "nobody chooses here: this mount was made with --policy, --param or --selector fixed (or a \
+     configuration file that says so); unmount it, then mount it without them, or with --selector bandit";
+
 /// Overrides where sockets are.
 const DIR_VARIABLE: &str = "SLUICE_RUNTIME_DIR";
 

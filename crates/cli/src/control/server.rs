@@ -221,9 +221,7 @@ fn answer(served: &Served, command: Command) -> Reply {
                 return Reply::refused(format!("the coordinator {} chooses here", agent.status().address));
             }
             let Some(selection) = &served.selection else {
-                return Reply::refused(
-                    "nobody chooses here: mount without --policy and --selector, or with --selector bandit",
-                );
+                return Reply::refused(super::NOBODY_CHOOSES);
             };
             if command == Command::Adapt {
                 selection.resume(&**served.handle.volume());
