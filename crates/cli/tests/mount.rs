@@ -159,11 +159,15 @@ fn unmount_says_who_is_in_the_way_and_can_be_lazy() {
     let place = Place::new();
     assert!(place.bad(&["unmount", "@mnt"]).contains("no Sluicegate mount"));
     assert!(place.bad(&["unmount", "@mnt/no/where"]).contains("cannot be resolved"));
-    let _daemon = place.daemon(&[]);
+    let daemon = place.daemon(&[]);
+    let pid = daemon.pid();
     let mut file = File::create(place.path("mnt/a")).unwrap();
     assert!(place.bad(&["unmount", "@mnt"]).contains("in use"));
-    place.good(&["unmount", "--lazy", "@mnt"]);
+    let said = place.good(&["unmount", "--lazy", "@mnt"]);
+    let who = format!("is out of sight; process {} goes on until the last file", pid.as_raw_nonzero());
+    assert!(said.contains(&who), "{said}");
     assert!(!place.is_mounted());
+    assert!(place.good(&["status", "@mnt"]).contains("Note: out of sight; ends with the last open file"));
     file.write_all(b"works on").unwrap();
     drop(file);
     assert_eq!(fs::read(place.path("source/a")).unwrap(), b"works on");

@@ -20,6 +20,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const PATIENCE_AT_THE_END: Duration = Duration::from_secs(600);
 /// After so much of it whoever waits is told what for.
 const SILENCE: Duration = Duration::from_secs(2);
+/// A process that serves nothing any more has ended by then.
+const A_WHILE: Duration = Duration::from_secs(1);
 
 /// A connection to the process that serves a mount.
 pub(crate) struct Client {
@@ -98,6 +100,17 @@ impl Client {
     /// What the server says, or why it does not.
     pub(crate) fn request(&mut self, command: Command) -> anyhow::Result<()> {
         self.ask(command).map(drop)
+    }
+
+    /// Who serves the mount, if that process is there for a while yet.
+    ///
+    /// # Errors
+    /// If nobody knows.
+    pub(crate) fn goes_on(self) -> anyhow::Result<Option<String>> {
+        let pid = rustix::net::sockopt::socket_peercred(self.stream.get_ref()).map(|peer| peer.pid.as_raw_nonzero());
+        let Some(process) = &self.process else { return Ok(Some("its process".to_owned())) };
+        let ended = poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&A_WHILE.try_into()?))?;
+        Ok(if ended == 1 { None } else { Some(format!("process {}", pid?)) })
     }
 
     /// Waits until the server's process has ended, and with it its hold on the storage. Says what it waits for if that takes long.

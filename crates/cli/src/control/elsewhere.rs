@@ -12,6 +12,11 @@ pub(super) fn device(mountpoint: &Path) -> Option<Vec<u8>> {
     lines(&table).filter(|line| line.at == escaped(mountpoint)).last().map(|line| line.device.to_vec())
 }
 
+/// Whether nothing is mounted at a canonical path any more; not if nobody knows.
+pub(super) fn is_gone(mountpoint: &Path) -> bool {
+    fs::read("/proc/self/mountinfo").is_ok_and(|table| !lines(&table).any(|line| line.at == escaped(mountpoint)))
+}
+
 /// A process, with its name, of each other namespace that has the mount, as far as they can be seen.
 pub(super) fn holders(device: &[u8]) -> Vec<String> {
     let own = fs::read_link("/proc/self/ns/mnt").ok();
@@ -63,5 +68,6 @@ mod tests {
         assert_eq!(read, [(&b"0:52"[..], &b"/mnt/a\\040b"[..]), (b"0:53", b"/mnt")]);
         assert_eq!(escaped(Path::new("/mnt/a b")), b"/mnt/a\\040b");
         assert!(device(Path::new("/proc")).is_some() && device(Path::new("/no/where")).is_none());
+        assert!(!is_gone(Path::new("/proc")) && is_gone(Path::new("/no/where")));
     }
 }

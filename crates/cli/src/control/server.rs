@@ -20,7 +20,7 @@ use super::protocol::{
     App, Command, Flow, Gate, GroupCommit, LINE_MAX, Policy, Predict, Question, Reply, Status, VERSION,
 };
 use super::window::Window;
-use super::{key, make_directory};
+use super::{elsewhere, key, make_directory};
 use crate::config;
 use crate::predict::{self, Predictions};
 
@@ -272,8 +272,14 @@ fn status(served: &Served) -> Status {
     let changes = served.selection.is_some() || served.learning.is_some();
     let limits = changes.then(|| handle.volume().limits());
     let mut notes = notes(&snapshot);
+    let is_gone = elsewhere::is_gone(handle.mountpoint());
+    if is_gone {
+        notes.push("out of sight; ends with the last open file".to_owned());
+    }
     let read_only = handle.is_read_only().unwrap_or_else(|error| {
-        notes.push(format!("whether it is read-only is not known: {error}"));
+        if !is_gone {
+            notes.push(format!("whether it is read-only is not known: {error}"));
+        }
         false
     });
     let device = served.learning.as_ref().map(|learning| learning.status());
