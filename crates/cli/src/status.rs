@@ -98,12 +98,35 @@ fn show(status: &Status, args: &Args, clear: bool) -> anyhow::Result<bool> {
         (_, false, true) => serde_json::to_string(&Versioned::new(status)).context("writing JSON")? + "\n",
         (_, false, false) => describe(status),
     };
+    let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok().filter(|_| clear);
+    let text = match size {
+        Some(size) => fitted(&text, size.ws_row.into(), size.ws_col.into()),
+        None => text,
+    };
     let clear = if clear { "\x1b[H\x1b[2J" } else { "" };
     let mut out = std::io::stdout().lock();
     match write!(out, "{clear}{text}").and_then(|()| out.flush()) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
         result => result.map(|()| true).context("standard output cannot be written"),
     }
+}
+
+/// As much of a text as a terminal shows: what wraps or scrolls takes the head out of sight. Some do not know how large they are.
+fn fitted(text: &str, rows: usize, columns: usize) -> String {
+    if rows < 2 || columns == 0 {
+        return text.to_owned();
+    }
+    let cut = |line: &str| match line.chars().count() > columns {
+        true => line.chars().take(columns.saturating_sub(3)).chain("...".chars()).collect(),
+        false => line.to_owned(),
+    };
+    let mut lines: Vec<String> = text.lines().map(cut).collect();
+    // The cursor is in the last row.
+    if lines.len() > rows - 1 {
+        lines.truncate(rows - 2);
+        lines.push("...".to_owned());
+    }
+    lines.join("\n") + "\n"
 }
 
 fn describe(status: &Status) -> String {
@@ -362,6 +385,15 @@ mod tests {
             assert_eq!(text.contains("streams are waited for"), waits, "{text}");
             assert_eq!(text.contains("no stream is waited for"), !waits, "{text}");
         }
+    }
+
+    #[test]
+    fn what_is_watched_fits_the_terminal() {
+        let text = "abcdefgh\nab\n\nabcd\n";
+        assert_eq!(fitted(text, 5, 8), text);
+        assert_eq!(fitted(text, 5, 6), "abc...\nab\n\nabcd\n");
+        assert_eq!(fitted(text, 4, 80), "abcdefgh\nab\n...\n");
+        assert_eq!(fitted(text, 0, 0), text, "unknown");
     }
 
     #[test]
