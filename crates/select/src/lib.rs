@@ -88,12 +88,19 @@ pub struct Status {
 /// As it is `since` the last window; of changes those since the beginning, in which the first `begun` were made.
 fn until_now(told: Explanation, since: Duration, begun: u64) -> Explanation {
     let changes = told.changes.saturating_sub(begun);
-    let later = |ago_s: f64| ago_s + since.as_secs_f64();
+    // More digits are those of the arithmetic.
+    let rounded = |seconds: f64| (seconds * 1e6).round() / 1e6;
+    let later = |ago_s: f64| rounded(ago_s + since.as_secs_f64());
     let last_change = told.last_change.filter(|_| changes > 0);
     Explanation {
         changes,
         last_change: last_change.map(|change| Change { ago_s: later(change.ago_s), ..change }),
         pattern: told.pattern.map(|pattern| Pattern { ago_s: later(pattern.ago_s), ..pattern }),
+        lasts_s: rounded(told.lasts_s),
+        loaded_s: rounded(told.loaded_s),
+        tried_s: rounded(told.tried_s),
+        budget_s: rounded(told.budget_s),
+        switch_s: rounded(told.switch_s),
         ..told
     }
 }
@@ -437,10 +444,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_counted_to_now_and_the_beginning_is_no_change() {
+    fn times_are_rounded_and_counted_to_now_and_the_beginning_is_no_change() {
         let change = Change { ago_s: 0.5, from: "a".into(), to: "b".into(), why: Why::KnownWorkload };
         let told = Explanation {
             changes: 1,
+            lasts_s: 22.900000000000325,
             last_change: Some(change.clone()),
             pattern: Some(Pattern::default()),
             ..Explanation::default()
@@ -449,7 +457,7 @@ mod tests {
         let (begun, changed) = (until_now(told.clone(), idle, 1), until_now(told, idle, 0));
         assert_eq!((begun.changes, begun.last_change), (0, None));
         assert_eq!((changed.changes, changed.last_change), (1, Some(Change { ago_s: 1_800.5, ..change })));
-        assert_eq!(changed.pattern.unwrap().ago_s, 1_800.0);
+        assert_eq!((changed.pattern.unwrap().ago_s, changed.lasts_s), (1_800.0, 22.9));
     }
 
     /// Asks how it is with the selector whenever it is called.
