@@ -92,7 +92,7 @@ fn a_mount_chooses_explains_remembers_and_gives_way() {
         comes("a pattern", || selection(&place)["pattern"]["class"].is_string());
         let text = place.good(&["status", "--explain", "@mnt"]);
         for word in
-            ["reads of", "% sure)", "(emulated)", "chosen", "expected", "configuration", "seen", "still be spent"]
+            ["reads of", "% sure)", "(emulated)", "chosen", "expected", "configuration", "windows", "still be spent"]
         {
             assert!(text.contains(word), "{word}: {text}");
         }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
-use sluice_adapt::selector::{Context, Explanation, Record, Why};
+use sluice_adapt::selector::{Alternative, Context, Explanation, Record, Why};
 use sluice_notation::{counted, show_time};
 use sluice_select::Status;
 
@@ -409,13 +409,24 @@ fn write_status(text: &mut String, status: &Status, in_force: &str, emulated: bo
         writeln!(text, "note       {note}")?;
     }
     if !alternatives.is_empty() {
-        writeln!(text, "\n{:<28}{:>9}{:>9}{:>9}  ", "configuration", "gain", "+-", "seen")?;
+        writeln!(text, "\n{:<28}{:>9}{:>22}{:>9}  what of it", "configuration", "gain", "from .. to", "windows")?;
         for one in alternatives {
-            let (gain, off) = (one.gain_percent, one.uncertainty_percent);
-            writeln!(text, "{:<28}{gain:>8.1}%{off:>8.1}%{:>9.1}  {}", one.arm, one.windows, one.verdict)?;
+            let (gain, between) = (percent(one.gain_percent), interval(one));
+            writeln!(text, "{:<28}{gain:>9}{between:>22}{:>9.1}  {}", one.arm, one.windows, one.verdict)?;
         }
     }
     Ok(())
+}
+
+/// Between what an alternative's gain is, by two standard deviations. These are a factor of the rate: nothing loses all of it.
+fn interval(one: &Alternative) -> String {
+    let [gain, off] = [one.gain_percent, one.uncertainty_percent].map(|percent| 1.0 + percent / 100.0);
+    let [from, to] = [gain / off, gain * off].map(|factor| percent((factor - 1.0) * 100.0));
+    format!("{from} .. {to}")
+}
+
+fn percent(percent: f64) -> String {
+    if percent < 1_000.0 { format!("{percent:.1}%") } else { "> 999%".to_owned() }
 }
 
 #[cfg(test)]
@@ -648,6 +659,25 @@ mod tests {
             let text = describe(&Status { explanation, ..Status::default() }, "hbrr", false);
             assert!(text.contains(says), "{text}");
         }
+    }
+
+    #[test]
+    fn nothing_is_said_to_lose_more_than_all() {
+        let one = |gain_percent: f64, uncertainty_percent: f64| Alternative {
+            arm: "sjf".to_owned(),
+            gain_percent,
+            uncertainty_percent,
+            windows: 3.0,
+            verdict: "in use".to_owned(),
+        };
+        let alternatives = vec![one(-59.7, 197.2), one(0.0, 0.0), one(50.0, 1e9)];
+        let explanation = Explanation { alternatives, ..Explanation::default() };
+        let text = describe(&Status { explanation, ..Status::default() }, "sjf", false);
+        for says in ["-59.7%       -86.4% .. 19.8%", "0.0%          0.0% .. 0.0%", "-100.0% .. > 999%      3.0  in use"]
+        {
+            assert!(text.contains(says), "{text}");
+        }
+        assert!(text.lines().all(|line| line == line.trim_end()), "{text}");
     }
 
     #[test]
