@@ -111,6 +111,10 @@ fn a_daemons_errors_reach_its_parent() {
     let place = Place::new();
     let error = place.bad(&["mount", "--daemon", "--log", "@log", "source", "nowhere"]);
     assert!(error.contains("nowhere: the mountpoint does not exist; create the directory first"), "{error}");
+    assert!(!place.path("log").exists(), "nothing was written");
+    fs::write(place.path("log"), b"").unwrap();
+    place.bad(&["mount", "--daemon", "--log", "@log", "source", "nowhere"]);
+    assert!(place.path("log").exists(), "it was there before");
     let error = place.bad(&["mount", "--daemon", "--log", "no/where/log", "source", "mnt"]);
     assert!(error.contains("the log file no/where/log cannot be written"), "{error}");
 }
