@@ -15,6 +15,8 @@ pub(crate) struct Args {
     /// Directory of the volume; give all of them, in their order
     #[arg(short, long, value_name = "DIR", required = true)]
     target: Vec<PathBuf>,
+    #[arg(hide = true, value_name = "DIR", value_parser = without_option)]
+    _bare: Vec<PathBuf>,
     /// Remove what a killed process left behind and what is empty, and make anew what can be
     #[arg(long)]
     repair: bool,
@@ -24,6 +26,11 @@ pub(crate) struct Args {
     /// Print JSON
     #[arg(long)]
     json: bool,
+}
+
+/// Directories come one with each `--target`, as `mount` takes them.
+fn without_option(directory: &str) -> Result<PathBuf, String> {
+    Err(format!("give --target once for each directory: --target {directory}"))
 }
 
 /// Checks a volume.
@@ -107,7 +114,22 @@ fn as_json(report: &Report, targets: &[PathBuf]) -> serde_json::Value {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser as _;
+
     use super::*;
+
+    #[test]
+    fn directories_without_their_option_are_told_how() {
+        #[derive(clap::Parser)]
+        struct Checks {
+            #[command(flatten)]
+            _args: Args,
+        }
+        for args in [&["check", "d1", "d2", "d3"][..], &["check", "--target", "d1", "d2"]] {
+            let error = Checks::try_parse_from(args).err().unwrap().to_string();
+            assert!(error.contains("give --target once for each directory: --target d"), "{error}");
+        }
+    }
 
     #[test]
     fn each_finding_says_where_and_what_to_do() {

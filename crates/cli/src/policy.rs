@@ -104,7 +104,12 @@ fn list() -> String {
 }
 
 fn traits(info: &PolicyInfo) -> Vec<&'static str> {
-    let mut traits = vec![if info.aggregates { "aggregates contiguous requests" } else { "does not aggregate" }];
+    let may_aggregate = info.params.iter().any(|param| param.key == "aggregate");
+    let mut traits = vec![match info.aggregates {
+        true => "aggregates contiguous requests",
+        false if may_aggregate => "aggregates contiguous requests if asked to (optional)",
+        false => "does not aggregate",
+    }];
     for (has, text) in [
         (info.waits, "may wait for better requests"),
         (info.bypasses_queue, "keeps no queue"),
@@ -144,4 +149,16 @@ fn list_json() -> String {
     };
     let rows: Vec<_> = table().iter().map(row).collect();
     format!("{:#}\n", json!({ "schema": output::SCHEMA, "default": ADAPTIVE, "algorithms": rows }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_aggregates_by_a_parameter_is_told_as_such() {
+        let first = |name: &str| traits(table().iter().find(|info| info.name == name).unwrap())[0];
+        assert!(first("wfq").contains("optional"));
+        assert_eq!((first("noop"), first("hbrr")), ("does not aggregate", "aggregates contiguous requests"));
+    }
 }

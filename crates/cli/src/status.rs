@@ -93,13 +93,15 @@ fn show(status: &Status, args: &Args, clear: bool) -> anyhow::Result<bool> {
         (Some(selection), true, true) => {
             serde_json::to_string(&Versioned::new(selection)).context("writing JSON")? + "\n"
         }
-        (Some(selection), true, false) => explain::describe(selection, status.emulated),
-        (None, true, _) => bail!(
-            "{}: nobody chooses there: mount without --policy and --selector, or with --selector bandit",
-            status.mountpoint
-        ),
+        (Some(selection), true, false) => explain::describe(selection, &algorithm(status), status.emulated),
+        (None, true, _) => bail!("{}: {}", status.mountpoint, control::NOBODY_CHOOSES),
         (_, false, true) => serde_json::to_string(&Versioned::new(status)).context("writing JSON")? + "\n",
         (_, false, false) => describe(status),
+    };
+    let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok().filter(|_| clear);
+    let text = match size {
+        Some(size) => fitted(&text, size.ws_row.into(), size.ws_col.into()),
+        None => text,
     };
     let clear = if clear { "\x1b[H\x1b[2J" } else { "" };
     let mut out = std::io::stdout().lock();
@@ -107,6 +109,24 @@ fn show(status: &Status, args: &Args, clear: bool) -> anyhow::Result<bool> {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
         result => result.map(|()| true).context("standard output cannot be written"),
     }
+}
+
+/// As much of a text as a terminal shows: what wraps or scrolls takes the head out of sight. Some do not know how large they are.
+fn fitted(text: &str, rows: usize, columns: usize) -> String {
+    if rows < 2 || columns == 0 {
+        return text.to_owned();
+    }
+    let cut = |line: &str| match line.chars().count() > columns {
+        true => line.chars().take(columns.saturating_sub(3)).chain("...".chars()).collect(),
+        false => line.to_owned(),
+    };
+    let mut lines: Vec<String> = text.lines().map(cut).collect();
+    // The cursor is in the last row.
+    if lines.len() > rows - 1 {
+        lines.truncate(rows - 2);
+        lines.push("...".to_owned());
+    }
+    lines.join("\n") + "\n"
 }
 
 fn describe(status: &Status) -> String {
@@ -174,13 +194,18 @@ fn write_traces(text: &mut String, status: &Status) -> std::fmt::Result {
     Ok(())
 }
 
-fn write_head(text: &mut String, status: &Status) -> std::fmt::Result {
+/// What is in force, with its parameters.
+fn algorithm(status: &Status) -> String {
     let params: String = status.policy.params.iter().map(|(key, value)| format!(" {key}={value}")).collect();
+    format!("{}{params}", status.policy.name)
+}
+
+fn write_head(text: &mut String, status: &Status) -> std::fmt::Result {
     writeln!(text, "{}  (process {}, up {})", status.mountpoint, status.pid, show_time(status.uptime_s * 1e9))?;
-    writeln!(text, "algorithm  {}{params}", status.policy.name)?;
+    writeln!(text, "algorithm  {}", algorithm(status))?;
     if let Some(selection) = &status.selection {
         let explanation = &selection.explanation;
-        let what = if selection.paused { "paused: set by hand" } else { explanation.mode.as_str() };
+        let what = if selection.paused { "paused: set by hand" } else { explain::mode(explanation) };
         let workload = explanation.workload.as_deref().unwrap_or("nothing to choose from");
         writeln!(text, "selector   {} ({what}); {workload}", explanation.selector)?;
     }
@@ -208,7 +233,9 @@ fn write_head(text: &mut String, status: &Status) -> std::fmt::Result {
     if status.emulated {
         writeln!(text, "           times below are those of emulated devices")?;
     }
+    let known = sluice_core::policy::table().iter().find(|one| one.name == status.policy.name);
     let limit = match status.in_flight_max {
+        _ if known.is_some_and(|one| one.bypasses_queue) => format!("without limit ({})", status.policy.name),
         0 => "as many as there are workers".to_owned(),
         n => format!("at most {n} an engine"),
     };
@@ -221,7 +248,6 @@ fn write_head(text: &mut String, status: &Status) -> std::fmt::Result {
         status.workers,
         status.cache
     )?;
-    let known = sluice_core::policy::table().iter().find(|one| one.name == status.policy.name);
     let has_no_part = known.is_some_and(|one| one.bypasses_queue || one.shared_engine);
     if let Some(anticipation) = &status.anticipation {
         let [moving, slice] = [anticipation.positioning_ms, anticipation.slice_ms].map(|ms| show_time(ms * 1e6));
@@ -358,6 +384,25 @@ mod tests {
             let text = describe(&status);
             assert_eq!(text.contains("streams are waited for"), waits, "{text}");
             assert_eq!(text.contains("no stream is waited for"), !waits, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_watched_fits_the_terminal() {
+        let text = "abcdefgh\nab\n\nabcd\n";
+        assert_eq!(fitted(text, 5, 8), text);
+        assert_eq!(fitted(text, 5, 6), "abc...\nab\n\nabcd\n");
+        assert_eq!(fitted(text, 4, 80), "abcdefgh\nab\n...\n");
+        assert_eq!(fitted(text, 0, 0), text, "unknown");
+    }
+
+    #[test]
+    fn what_passes_through_has_no_limit() {
+        let mut status = Status { in_flight_max: 8, ..Status::default() };
+        for (name, says) in [("sjf", "in flight at most 8 an engine"), ("noop", "in flight without limit (noop)")] {
+            name.clone_into(&mut status.policy.name);
+            let text = describe(&status);
+            assert!(text.contains(says), "{text}");
         }
     }
 

@@ -27,16 +27,21 @@ pub(crate) struct Args {
 /// If nothing of ours is mounted there, or it is in use.
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let path = control::canonical(&args.mountpoint)?;
-    end(&path, args.lazy)?;
-    output::say(format_args!("{} is unmounted", path.display()));
+    let at = path.display();
+    match end(&path, args.lazy)? {
+        None => output::say(format_args!("{at} is unmounted")),
+        Some(who) => output::say(format_args!(
+            "{at} is out of sight; {who} goes on until the last file that is open there is closed"
+        )),
+    }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Ends the mount at a canonical path; unless `lazy`, its process has ended then, too.
+/// Ends the mount at a canonical path; unless `lazy`, its process has ended then, too. Says which goes on.
 ///
 /// # Errors
 /// If nothing of ours is mounted there, or it is in use.
-pub(crate) fn end(path: &Path, lazy: bool) -> anyhow::Result<()> {
+pub(crate) fn end(path: &Path, lazy: bool) -> anyhow::Result<Option<String>> {
     match sluice_fuse::state(path)? {
         MountState::Absent => bail!("{}: no Sluicegate mount", path.display()),
         MountState::Dead => sluice_fuse::unmount(path, true)?,
@@ -44,12 +49,13 @@ pub(crate) fn end(path: &Path, lazy: bool) -> anyhow::Result<()> {
             Some(mut client) => {
                 client.request(Command::Unmount { lazy })?;
                 // In sight no more, but perhaps in use for long.
-                if !lazy {
-                    client.wait_for_the_end()?;
+                if lazy {
+                    return client.goes_on();
                 }
+                client.wait_for_the_end()?;
             }
             None => sluice_fuse::unmount(path, lazy)?,
         },
     }
-    Ok(())
+    Ok(None)
 }

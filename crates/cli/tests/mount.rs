@@ -3,7 +3,7 @@
 mod common;
 
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::fs::chown;
 use std::process::{Command, Stdio};
 
@@ -111,6 +111,10 @@ fn a_daemons_errors_reach_its_parent() {
     let place = Place::new();
     let error = place.bad(&["mount", "--daemon", "--log", "@log", "source", "nowhere"]);
     assert!(error.contains("nowhere: the mountpoint does not exist; create the directory first"), "{error}");
+    assert!(!place.path("log").exists(), "nothing was written");
+    fs::write(place.path("log"), b"").unwrap();
+    place.bad(&["mount", "--daemon", "--log", "@log", "source", "nowhere"]);
+    assert!(place.path("log").exists(), "it was there before");
     let error = place.bad(&["mount", "--daemon", "--log", "no/where/log", "source", "mnt"]);
     assert!(error.contains("the log file no/where/log cannot be written"), "{error}");
 }
@@ -159,14 +163,42 @@ fn unmount_says_who_is_in_the_way_and_can_be_lazy() {
     let place = Place::new();
     assert!(place.bad(&["unmount", "@mnt"]).contains("no Sluicegate mount"));
     assert!(place.bad(&["unmount", "@mnt/no/where"]).contains("cannot be resolved"));
-    let _daemon = place.daemon(&[]);
+    let daemon = place.daemon(&[]);
+    let pid = daemon.pid();
     let mut file = File::create(place.path("mnt/a")).unwrap();
     assert!(place.bad(&["unmount", "@mnt"]).contains("in use"));
-    place.good(&["unmount", "--lazy", "@mnt"]);
+    let said = place.good(&["unmount", "--lazy", "@mnt"]);
+    let who = format!("is out of sight; process {} goes on until the last file", pid.as_raw_nonzero());
+    assert!(said.contains(&who), "{said}");
     assert!(!place.is_mounted());
+    assert!(place.good(&["status", "@mnt"]).contains("Note: out of sight; ends with the last open file"));
     file.write_all(b"works on").unwrap();
     drop(file);
     assert_eq!(fs::read(place.path("source/a")).unwrap(), b"works on");
+}
+
+#[test]
+fn unmount_says_which_namespace_it_waits_for() {
+    let has_namespaces = || Command::new("unshare").args(["--mount", "true"]).status().is_ok_and(|end| end.success());
+    if !fuse_works() || !has_namespaces() {
+        return;
+    }
+    let place = Place::new();
+    let daemon = place.daemon(&[]);
+    let mut copy = Command::new("unshare");
+    copy.args(["--mount", "--propagation", "private", "sh", "-c", "echo; exec cat"]);
+    let mut copy = copy.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    // Once it speaks it is in its own namespace.
+    copy.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+    let mut unmount = place.sluice(&["unmount", "@mnt"]).stderr(Stdio::piped()).spawn().unwrap();
+    let mut said = String::new();
+    BufReader::new(unmount.stderr.as_mut().unwrap()).read_line(&mut said).unwrap();
+    let of = format!("of process {} (", copy.id());
+    assert!(said.contains("waiting") && said.contains(&of), "{said}");
+    drop(copy.stdin.take());
+    assert!(copy.wait().unwrap().success() && unmount.wait().unwrap().success());
+    assert!(!place.is_mounted());
+    drop(daemon);
 }
 
 #[test]

@@ -92,7 +92,7 @@ fn a_mount_chooses_explains_remembers_and_gives_way() {
         comes("a pattern", || selection(&place)["pattern"]["class"].is_string());
         let text = place.good(&["status", "--explain", "@mnt"]);
         for word in
-            ["reads of", "% sure)", "(emulated)", "chosen", "expected", "configuration", "seen", "still be spent"]
+            ["reads of", "% sure)", "(emulated)", "chosen", "expected", "configuration", "windows", "still be spent"]
         {
             assert!(text.contains(word), "{word}: {text}");
         }
@@ -202,7 +202,8 @@ fn models_that_cannot_be_used_and_mounts_without_a_selector_say_so() {
     if fuse_works() {
         let daemon = place.daemon(&["--policy", "hbrr"]);
         assert!(place.bad(&["status", "--explain", "@mnt"]).contains("--selector bandit"));
-        assert!(place.bad(&["policy", "@mnt", "adaptive"]).contains("nobody chooses"));
+        let error = place.bad(&["policy", "@mnt", "adaptive"]);
+        assert!(error.contains("nobody chooses") && error.contains("unmount it, then mount it without"), "{error}");
         daemon.unmount();
     }
 }

@@ -19,7 +19,9 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use sluice_adapt::selector::{Arm, Device, Explanation, Kind, Load, Prior, Record, Selector, Settings, arms};
+use sluice_adapt::selector::{
+    Arm, Change, Device, Explanation, Kind, Load, Pattern, Prior, Record, Selector, Settings, arms,
+};
 use sluice_core::{EngineConfig, Time};
 use sluice_runtime::calling_nobody;
 
@@ -83,6 +85,26 @@ pub struct Status {
     pub log: Option<String>,
 }
 
+/// As it is `since` the last window; of changes those since the beginning, in which the first `begun` were made.
+fn until_now(told: Explanation, since: Duration, begun: u64) -> Explanation {
+    let changes = told.changes.saturating_sub(begun);
+    // More digits are those of the arithmetic.
+    let rounded = |seconds: f64| (seconds * 1e6).round() / 1e6;
+    let later = |ago_s: f64| rounded(ago_s + since.as_secs_f64());
+    let last_change = told.last_change.filter(|_| changes > 0);
+    Explanation {
+        changes,
+        last_change: last_change.map(|change| Change { ago_s: later(change.ago_s), ..change }),
+        pattern: told.pattern.map(|pattern| Pattern { ago_s: later(pattern.ago_s), ..pattern }),
+        lasts_s: rounded(told.lasts_s),
+        loaded_s: rounded(told.loaded_s),
+        tried_s: rounded(told.tried_s),
+        budget_s: rounded(told.budget_s),
+        switch_s: rounded(told.switch_s),
+        ..told
+    }
+}
+
 /// As text for people and programs, which need not be that of a file name.
 fn shown(path: &Option<PathBuf>) -> Option<String> {
     path.as_deref().map(|path| path.to_string_lossy().into_owned())
@@ -119,6 +141,10 @@ struct Chooser {
     log_path: Option<PathBuf>,
     saves_from: Instant,
     began: Instant,
+    /// Changes in which it began where it had ended before.
+    begun: u64,
+    /// When the selector saw its last window, or began.
+    looked: Instant,
     took: Duration,
     windows: u64,
 }
@@ -150,6 +176,7 @@ impl Selection {
         if likeliest_first {
             selector.begin_where_it_ended();
         }
+        let begun = selector.explain().changes;
         let begins = selector.take_record().map(|record| match emulated {
             true => Record { text: "emulated devices".to_owned(), ..record },
             false => record,
@@ -169,6 +196,8 @@ impl Selection {
             log_path: log,
             saves_from: Instant::now() + SAVE_PERIOD,
             began: Instant::now(),
+            begun,
+            looked: Instant::now(),
             took: Duration::ZERO,
             windows: 0,
         };
@@ -193,7 +222,7 @@ impl Selection {
     pub fn status(&self) -> Status {
         let chooser = self.shared.chooser.lock();
         Status {
-            explanation: chooser.selector.explain(),
+            explanation: until_now(chooser.selector.explain(), chooser.looked.elapsed(), chooser.begun),
             paused: chooser.paused,
             windows: chooser.windows,
             decision_us: chooser.took.as_secs_f64() * 1e6 / chooser.windows.max(1) as f64,
@@ -328,6 +357,7 @@ impl Chooser {
             return self.look_away(ground);
         }
         self.look(ground, &load);
+        self.looked = start;
         if let Some(arm) = self.selector.window(&load).cloned() {
             self.apply(ground, &arm);
         }
@@ -405,12 +435,30 @@ mod tests {
     use std::sync::OnceLock;
     use std::sync::mpsc::{Sender, channel};
 
+    use sluice_adapt::selector::Why;
     use sluice_core::{
         AppId, Batch, ConfigError, FileId, Op, OpFeatures, Outcome, PolicyConfig, Request, TargetId, WindowFeatures,
     };
     use sluice_runtime::{Executor, Monitor, Scheduler, SchedulerConfig, Started};
 
     use super::*;
+
+    #[test]
+    fn times_are_rounded_and_counted_to_now_and_the_beginning_is_no_change() {
+        let change = Change { ago_s: 0.5, from: "a".into(), to: "b".into(), why: Why::KnownWorkload };
+        let told = Explanation {
+            changes: 1,
+            lasts_s: 22.900000000000325,
+            last_change: Some(change.clone()),
+            pattern: Some(Pattern::default()),
+            ..Explanation::default()
+        };
+        let idle = Duration::from_secs(1_800);
+        let (begun, changed) = (until_now(told.clone(), idle, 1), until_now(told, idle, 0));
+        assert_eq!((begun.changes, begun.last_change), (0, None));
+        assert_eq!((changed.changes, changed.last_change), (1, Some(Change { ago_s: 1_800.5, ..change })));
+        assert_eq!((changed.pattern.unwrap().ago_s, changed.lasts_s), (1_800.0, 22.9));
+    }
 
     /// Asks how it is with the selector whenever it is called.
     struct Asks(Arc<OnceLock<Selection>>, Mutex<Sender<bool>>);

@@ -11,18 +11,26 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{PidfdFlags, pidfd_open};
 
 use super::protocol::{Command, Question, Recorded, Reply, Status, VERSION};
-use super::{directories, key};
+use super::{directories, elsewhere, key};
+use crate::output;
 
 /// Longest wait for an answer: a drained engine answers in microseconds.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Longest wait for an end: the kernel writes back before it, and forgets millions of objects in the serving process's name.
 const PATIENCE_AT_THE_END: Duration = Duration::from_secs(600);
+/// After so much of it whoever waits is told what for.
+const SILENCE: Duration = Duration::from_secs(2);
+/// A process that serves nothing any more has ended by then.
+const A_WHILE: Duration = Duration::from_secs(1);
 
 /// A connection to the process that serves a mount.
 pub(crate) struct Client {
     stream: BufReader<UnixStream>,
     /// The process, if it can be seen from here.
     process: Option<OwnedFd>,
+    mountpoint: PathBuf,
+    /// The mount, as it was named before its end was asked for.
+    device: Option<Vec<u8>>,
 }
 
 /// Connects to whoever serves the mount at this canonical path; `None` if nobody listens.
@@ -36,7 +44,12 @@ pub(crate) fn connect(mountpoint: &Path) -> anyhow::Result<Option<Client>> {
                 stream.set_read_timeout(Some(PATIENCE))?;
                 stream.set_write_timeout(Some(PATIENCE))?;
                 let process = peer(&stream);
-                return Ok(Some(Client { stream: BufReader::new(stream), process }));
+                return Ok(Some(Client {
+                    stream: BufReader::new(stream),
+                    process,
+                    mountpoint: mountpoint.to_owned(),
+                    device: None,
+                }));
             }
             // Not there, or left behind by a process that was killed.
             Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => {}
@@ -89,7 +102,18 @@ impl Client {
         self.ask(command).map(drop)
     }
 
-    /// Waits until the server's process has ended, and with it its hold on the storage.
+    /// Who serves the mount, if that process is there for a while yet.
+    ///
+    /// # Errors
+    /// If nobody knows.
+    pub(crate) fn goes_on(self) -> anyhow::Result<Option<String>> {
+        let pid = rustix::net::sockopt::socket_peercred(self.stream.get_ref()).map(|peer| peer.pid.as_raw_nonzero());
+        let Some(process) = &self.process else { return Ok(Some("its process".to_owned())) };
+        let ended = poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&A_WHILE.try_into()?))?;
+        Ok(if ended == 1 { None } else { Some(format!("process {}", pid?)) })
+    }
+
+    /// Waits until the server's process has ended, and with it its hold on the storage. Says what it waits for if that takes long.
     ///
     /// # Errors
     /// If it stays.
@@ -98,9 +122,16 @@ impl Client {
             "unmounted, but the process that served the mount does not end: is it still mounted in another namespace?";
         if let Some(process) = &self.process {
             // Readable once the process has ended. The connection ends a moment earlier.
-            let patience = PATIENCE_AT_THE_END.try_into()?;
-            let ended = poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&patience)).context(stays)?;
-            return if ended == 1 { Ok(()) } else { bail!(stays) };
+            for (at, patience) in [SILENCE, PATIENCE_AT_THE_END - SILENCE].into_iter().enumerate() {
+                if at > 0 {
+                    output::tell(self.waits_for());
+                }
+                let ended = poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&patience.try_into()?));
+                if ended.context(stays)? == 1 {
+                    return Ok(());
+                }
+            }
+            bail!(stays);
         }
         match self.stream.read(&mut [0; 64]) {
             Ok(_) => Ok(()),
@@ -109,8 +140,24 @@ impl Client {
         }
     }
 
+    /// What keeps the process from ending.
+    fn waits_for(&self) -> String {
+        let holders = self.device.as_deref().map(elsewhere::holders).unwrap_or_default();
+        let what = match holders.is_empty() {
+            true => {
+                "the kernel to write back, or another mount namespace (a container) to let go of the mount".to_owned()
+            }
+            false => {
+                format!("other mount namespaces (containers) that have it mounted: of process {}", holders.join(", "))
+            }
+        };
+        let most = PATIENCE_AT_THE_END.as_secs() / 60;
+        format!("{} is unmounted here; waiting, {most} minutes at most, for {what}", self.mountpoint.display())
+    }
+
     fn ask(&mut self, command: Command) -> anyhow::Result<Reply> {
         if matches!(command, Command::Unmount { .. }) {
+            self.device = elsewhere::device(&self.mountpoint);
             self.stream.get_ref().set_read_timeout(Some(PATIENCE_AT_THE_END))?;
         }
         let mut line = serde_json::to_string(&Question { version: VERSION, command })?;

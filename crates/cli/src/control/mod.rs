@@ -19,6 +19,7 @@
 //! root, may ask. After a line that is not understood the server says so and hangs up.
 
 mod client;
+mod elsewhere;
 mod protocol;
 mod server;
 mod window;
@@ -35,6 +36,10 @@ pub(crate) use client::{Client, connect, forget};
 pub(crate) use protocol::{App, Command, Flow, Latency, Predict, Recorded, Status};
 pub(crate) use server::{Served, Server, start_recording};
 pub(crate) use window::Window;
+
+/// What whoever asks a selector is told where there is none.
+pub(crate) const NOBODY_CHOOSES: &str = "nobody chooses here: this mount was made with --policy, --param or --selector fixed (or a \
+     configuration file that says so); unmount it, then mount it without them, or with --selector bandit";
 
 /// Overrides where sockets are.
 const DIR_VARIABLE: &str = "SLUICE_RUNTIME_DIR";

@@ -20,7 +20,7 @@ use super::protocol::{
     App, Command, Flow, Gate, GroupCommit, LINE_MAX, Policy, Predict, Question, Reply, Status, VERSION,
 };
 use super::window::Window;
-use super::{key, make_directory};
+use super::{elsewhere, key, make_directory};
 use crate::config;
 use crate::predict::{self, Predictions};
 
@@ -221,9 +221,7 @@ fn answer(served: &Served, command: Command) -> Reply {
                 return Reply::refused(format!("the coordinator {} chooses here", agent.status().address));
             }
             let Some(selection) = &served.selection else {
-                return Reply::refused(
-                    "nobody chooses here: mount without --policy and --selector, or with --selector bandit",
-                );
+                return Reply::refused(super::NOBODY_CHOOSES);
             };
             if command == Command::Adapt {
                 selection.resume(&**served.handle.volume());
@@ -274,8 +272,14 @@ fn status(served: &Served) -> Status {
     let changes = served.selection.is_some() || served.learning.is_some();
     let limits = changes.then(|| handle.volume().limits());
     let mut notes = notes(&snapshot);
+    let is_gone = elsewhere::is_gone(handle.mountpoint());
+    if is_gone {
+        notes.push("out of sight; ends with the last open file".to_owned());
+    }
     let read_only = handle.is_read_only().unwrap_or_else(|error| {
-        notes.push(format!("whether it is read-only is not known: {error}"));
+        if !is_gone {
+            notes.push(format!("whether it is read-only is not known: {error}"));
+        }
         false
     });
     let device = served.learning.as_ref().map(|learning| learning.status());

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
-use sluice_adapt::selector::{Context, Explanation, Record, Why};
+use sluice_adapt::selector::{Alternative, Context, Explanation, Record, Why};
 use sluice_notation::{counted, show_time};
 use sluice_select::Status;
 
@@ -26,6 +26,9 @@ const RATE_MAX_MB_S: f64 = 1e12;
 
 /// Lines of windows are a second apart while there is load; more is a pause, and counts as so much.
 const PAUSE_S: f64 = 2.0;
+
+/// With fewer requests at a time, on average, there is nothing to choose from (docs/selection.md).
+const CHOICE_MIN: f64 = 1.3;
 
 /// What tells configurations apart: the measure of the table, of the picture, and of the decisions themselves.
 const RATE: &str = "MB per busy second";
@@ -296,19 +299,34 @@ fn describe_timeline(timeline: &Timeline) -> String {
     text
 }
 
-/// `sluice status --explain`.
-pub(crate) fn describe(status: &Status, emulated: bool) -> String {
+/// Why there is nothing to choose from, as far as that is known.
+fn no_choice(e: &Explanation) -> String {
+    match e.concurrency {
+        0.0 => String::new(),
+        few if few < CHOICE_MIN => format!(": {few:.1} requests at a time"),
+        // Else it would not rest.
+        _ if e.mode == "resting" => ": the device answers at once".to_owned(),
+        _ => String::new(),
+    }
+}
+
+/// What is being done, for people: before there was a workload, too, it rests.
+pub(crate) fn mode(e: &Explanation) -> &str {
+    if e.workload.is_none() && e.mode == "steady" { "resting" } else { &e.mode }
+}
+
+/// `sluice status --explain`, where the algorithm `in_force` is.
+pub(crate) fn describe(status: &Status, in_force: &str, emulated: bool) -> String {
     let mut text = String::new();
-    let _ = write_status(&mut text, status, emulated);
+    let _ = write_status(&mut text, status, in_force, emulated);
     text
 }
 
-fn write_status(text: &mut String, status: &Status, emulated: bool) -> std::fmt::Result {
-    let Explanation { selector, model, device, mode, arm, alternatives, .. } = &status.explanation;
+fn write_status(text: &mut String, status: &Status, in_force: &str, emulated: bool) -> std::fmt::Result {
+    let Explanation { selector, model, device, arm, alternatives, .. } = &status.explanation;
     let e = &status.explanation;
     let seconds = |s: f64| show_time(s * 1e9);
-    let paused =
-        if status.paused { "; paused: the algorithm was set by hand (sluice policy MOUNTPOINT adaptive)" } else { "" };
+    let paused = if status.paused { "; paused (to go on: sluice policy MOUNTPOINT adaptive)" } else { "" };
     writeln!(
         text,
         "selector   {selector}{}{paused}",
@@ -324,7 +342,7 @@ fn write_status(text: &mut String, status: &Status, emulated: bool) -> std::fmt:
             e.concurrency,
             e.busy * 100.0
         )?,
-        None => writeln!(text, "workload   nothing to choose from: {:.1} requests at a time", e.concurrency)?,
+        None => writeln!(text, "workload   nothing to choose from{}", no_choice(e))?,
     }
     if let Some(pattern) = &e.pattern {
         let percent = |share: f64| share * 100.0;
@@ -340,7 +358,10 @@ fn write_status(text: &mut String, status: &Status, emulated: bool) -> std::fmt:
             writeln!(text, "           {why}")?;
         }
     }
-    writeln!(text, "chosen     {arm} ({mode})")?;
+    match status.paused {
+        true => writeln!(text, "chosen     paused; in force: {in_force}, set by hand; afterwards again {arm}")?,
+        false => writeln!(text, "chosen     {arm} ({})", mode(e))?,
+    }
     match e.expected_mb_s {
         Some(expected) => {
             writeln!(text, "expected   {expected:.1} {RATE}, got {:.1} in the last window", e.got_mb_s)?;
@@ -354,7 +375,11 @@ fn write_status(text: &mut String, status: &Status, emulated: bool) -> std::fmt:
             seconds(change.ago_s),
             change.from,
             change.to,
-            reason(change.why),
+            match change.why {
+                // What is lost is changed back.
+                Why::Trial if e.mode != "trying" => "it was tried, and won",
+                why => reason(why),
+            },
             counted(e.changes, "change")
         )?,
         None => writeln!(text, "changed    never")?,
@@ -384,17 +409,30 @@ fn write_status(text: &mut String, status: &Status, emulated: bool) -> std::fmt:
         writeln!(text, "note       {note}")?;
     }
     if !alternatives.is_empty() {
-        writeln!(text, "\n{:<28}{:>9}{:>9}{:>9}  ", "configuration", "gain", "+-", "seen")?;
+        writeln!(text, "\n{:<28}{:>9}{:>22}{:>9}  what of it", "configuration", "gain", "from .. to", "windows")?;
         for one in alternatives {
-            let (gain, off) = (one.gain_percent, one.uncertainty_percent);
-            writeln!(text, "{:<28}{gain:>8.1}%{off:>8.1}%{:>9.1}  {}", one.arm, one.windows, one.verdict)?;
+            let (gain, between) = (percent(one.gain_percent), interval(one));
+            writeln!(text, "{:<28}{gain:>9}{between:>22}{:>9.1}  {}", one.arm, one.windows, one.verdict)?;
         }
     }
     Ok(())
 }
 
+/// Between what an alternative's gain is, by two standard deviations. These are a factor of the rate: nothing loses all of it.
+fn interval(one: &Alternative) -> String {
+    let [gain, off] = [one.gain_percent, one.uncertainty_percent].map(|percent| 1.0 + percent / 100.0);
+    let [from, to] = [gain / off, gain * off].map(|factor| percent((factor - 1.0) * 100.0));
+    format!("{from} .. {to}")
+}
+
+fn percent(percent: f64) -> String {
+    if percent < 1_000.0 { format!("{percent:.1}%") } else { "> 999%".to_owned() }
+}
+
 #[cfg(test)]
 mod tests {
+    use sluice_adapt::selector::Change;
+
     use super::*;
 
     pub(super) fn record(t: f64, why: Why, arm: &str, mb_s: f64) -> Record {
@@ -596,8 +634,66 @@ mod tests {
     }
 
     #[test]
+    fn where_there_is_no_choice_it_is_said_why() {
+        let of = |mode: &str, concurrency: f64| {
+            let explanation = Explanation { mode: mode.to_owned(), concurrency, ..Explanation::default() };
+            describe(&Status { explanation, ..Status::default() }, "sjf", false)
+        };
+        for (mode, concurrency, says) in [
+            ("resting", 4.7, "nothing to choose from: the device answers at once\n"),
+            ("resting", 1.0, "nothing to choose from: 1.0 requests at a time\n"),
+            ("steady", 4.7, "nothing to choose from\n"),
+            ("steady", 0.0, "nothing to choose from\n"),
+        ] {
+            let text = of(mode, concurrency);
+            assert!(text.contains(says) && text.contains("(resting)"), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_trial_that_is_over_is_not_told_as_one() {
+        let change = Change { ago_s: 1.9, from: "sjf".into(), to: "hbrr".into(), why: Why::Trial };
+        for (mode, says) in [("trying", "from sjf to hbrr: it is tried;"), ("steady", ": it was tried, and won;")] {
+            let last_change = Some(change.clone());
+            let explanation = Explanation { mode: mode.to_owned(), last_change, ..Explanation::default() };
+            let text = describe(&Status { explanation, ..Status::default() }, "hbrr", false);
+            assert!(text.contains(says), "{text}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_said_to_lose_more_than_all() {
+        let one = |gain_percent: f64, uncertainty_percent: f64| Alternative {
+            arm: "sjf".to_owned(),
+            gain_percent,
+            uncertainty_percent,
+            windows: 3.0,
+            verdict: "in use".to_owned(),
+        };
+        let alternatives = vec![one(-59.7, 197.2), one(0.0, 0.0), one(50.0, 1e9)];
+        let explanation = Explanation { alternatives, ..Explanation::default() };
+        let text = describe(&Status { explanation, ..Status::default() }, "sjf", false);
+        for says in ["-59.7%       -86.4% .. 19.8%", "0.0%          0.0% .. 0.0%", "-100.0% .. > 999%      3.0  in use"]
+        {
+            assert!(text.contains(says), "{text}");
+        }
+        assert!(text.lines().all(|line| line == line.trim_end()), "{text}");
+    }
+
+    #[test]
+    fn what_was_set_by_hand_is_told() {
+        let arm = "sjf anticipation=on".to_owned();
+        let explanation = Explanation { arm, mode: "steady".to_owned(), ..Explanation::default() };
+        let mut status = Status { explanation, paused: true, ..Status::default() };
+        let text = describe(&status, "hbrr ranges=8", false);
+        assert!(text.contains("paused; in force: hbrr ranges=8, set by hand; afterwards again sjf"), "{text}");
+        status.paused = false;
+        assert!(!describe(&status, "hbrr ranges=8", false).contains("hbrr"));
+    }
+
+    #[test]
     fn figures_of_emulated_devices_say_so() {
-        let text = describe(&Status::default(), true);
+        let text = describe(&Status::default(), "sjf", true);
         assert!(text.contains("(emulated)"), "{text}");
     }
 }

@@ -30,6 +30,8 @@ enum Word {
 /// Whatever kept the child from mounting.
 pub(super) fn start(settings: &Settings) -> anyhow::Result<ExitCode> {
     let log = log_path(settings)?;
+    // A pipe or a device is left alone, and so is what was there.
+    let is_new = std::fs::symlink_metadata(&log).is_err();
     let mut child = Command::new(std::env::current_exe().context("finding this program")?)
         .arg("--daemon-child")
         .args(std::env::args_os().skip(1))
@@ -47,7 +49,14 @@ pub(super) fn start(settings: &Settings) -> anyhow::Result<ExitCode> {
             output::say(format_args!("Log: {}. To end: sluice unmount {}", log.display(), shown_mountpoint(settings)));
             Ok(ExitCode::SUCCESS)
         }
-        Ok(Word::Failed(error)) => bail!(error),
+        Ok(Word::Failed(error)) => {
+            // It may still write until it has ended.
+            let _ = child.wait();
+            if is_new && std::fs::metadata(&log).is_ok_and(|log| log.len() == 0) {
+                let _ = std::fs::remove_file(&log);
+            }
+            bail!(error)
+        }
         Err(_) => bail!("{}; its log is {}", fate(&mut child), log.display()),
     }
 }
