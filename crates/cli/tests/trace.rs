@@ -203,6 +203,14 @@ fn a_mount_is_recorded_and_predicted_live() {
     let recorded = json(&place.good(&["trace", "stop", "@mnt", "--json"]));
     assert_eq!((recorded["entries"].as_u64(), recorded["dropped"].as_u64()), (Some(50), Some(0)));
     assert!(place.bad(&["trace", "stop", "@mnt"]).contains("no recording"));
+    let kept = fs::read(place.path("run.slt")).unwrap();
+    let error = place.bad(&["trace", "start", "@mnt", "--out", "@run.slt"]);
+    assert!(error.contains("exists; name another file") && error.contains("--overwrite"), "{error}");
+    assert_eq!(fs::read(place.path("run.slt")).unwrap(), kept);
+    fs::write(place.path("old.slt"), &kept).unwrap();
+    place.good(&["trace", "start", "@mnt", "--out", "@old.slt", "--overwrite"]);
+    let recorded = json(&place.good(&["trace", "stop", "@mnt", "--json"]));
+    assert_eq!(recorded["entries"], 0);
     write(&place, "after", 3);
     let lines: Vec<Value> = place.good(&["trace", "cat", "--json", "@run.slt"]).lines().map(json).collect();
     assert_eq!(lines.len(), 50);
