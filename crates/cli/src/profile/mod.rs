@@ -25,6 +25,9 @@ pub use meta::is_emulated;
 /// Least size of the file.
 const FILE_MIN: u64 = 16 << 20;
 
+/// Why there is no profile.
+const TOO_SHORT: &str = "the time did not suffice; give it a larger --budget";
+
 /// Measures how much the order and size of requests matter to a storage
 ///
 /// PATH is a directory: a disk, a striped volume, a mount. A temporary file is made there, written and read without the
@@ -226,6 +229,7 @@ fn run_model(args: &Args, model: &str) -> anyhow::Result<ExitCode> {
         _ => error.into(),
     })?;
     let Ok(mut report) = sluice_device::profiler::profile(&mut target, &options);
+    anyhow::ensure!(report.is_enough, TOO_SHORT);
     meta::fill(&mut report.profile, &format!("emulated {model} (seed {})", args.measuring.seed), true);
     args.deliver(&report)
 }
@@ -324,6 +328,9 @@ fn measure(
         planner.record(&burst, &outcome);
     }
     let mut report = planner.report();
+    if !report.is_enough {
+        return Err(std::io::Error::other(TOO_SHORT).into());
+    }
     report.warnings.extend(dropped);
     Ok(report)
 }
