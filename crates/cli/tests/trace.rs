@@ -47,7 +47,13 @@ fn an_imported_log_is_shown_and_converted() {
     let csv = common::lines(&place.path("t.csv"));
     assert_eq!(csv[0], "time_ns,path,op,offset,length,application,target,target_offset");
     assert_eq!(csv[1], "1000,/t/a,write,0,8192,0,0,0");
-    place.good(&["trace", "merge", "@t.slt", "@t.slt", "--out", "@both.slt", "--align", "start"]);
+    std::os::unix::fs::symlink("t.slt", place.path("link.slt")).unwrap();
+    for same in ["@t.slt", "@link.slt"] {
+        let error = place.bad(&["trace", "merge", "@t.slt", same, "--out", "@both.slt"]);
+        assert!(error.contains("is the same file as") && !place.path("both.slt").exists(), "{error}");
+    }
+    fs::copy(place.path("t.slt"), place.path("copy.slt")).unwrap();
+    place.good(&["trace", "merge", "@t.slt", "@copy.slt", "--out", "@both.slt", "--align", "start"]);
     assert_eq!(place.good(&["trace", "cat", "--json", "@both.slt"]).lines().count(), 10);
     // What a recorder that was killed left.
     let bytes = fs::read(place.path("both.slt")).unwrap();

@@ -104,6 +104,12 @@ pub(super) fn merge(args: &MergeArgs) -> anyhow::Result<ExitCode> {
     if let Some(path) = args.traces.iter().find(|path| is_same(path, &args.out)) {
         bail!("{} is one of the traces that are merged, and would be lost: --out needs another name", path.display());
     }
+    for (at, path) in args.traces.iter().enumerate() {
+        if let Some(first) = args.traces[..at].iter().find(|first| is_same(first, path)) {
+            let (path, first) = (path.display(), first.display());
+            bail!("{path} is the same file as {first}: every request of it would be there twice; name each once");
+        }
+    }
     let mut readers = args.traces.iter().map(|path| open(path)).collect::<anyhow::Result<Vec<_>>>()?;
     let metas: Vec<Meta> = readers.iter().map(|reader| reader.meta().clone()).collect();
     let (targets, stripe) = (metas[0].targets, metas[0].stripe);
