@@ -90,6 +90,8 @@ fn traces_and_logs_go_through_pipes() {
     let below = requests(&through(&["import", "-", "-", "--below", "/t"], LOG.as_bytes()));
     assert_eq!(json(below.lines().next().unwrap())["path"], "a");
     assert_eq!(requests(&through(&["convert", "-", "-"], &trace)), requests(&trace));
+    let none = place.sluice(&["trace", "convert", "--below", "/scratch", "@t.slt", "-"]).output().unwrap();
+    assert!(none.status.code() == Some(1) && none.stdout.is_empty(), "no trace without its end: {none:?}");
     place.good(&["trace", "convert", "@t.slt", "@t.csv"]);
     assert_eq!(through(&["convert", "--format", "csv", "-", "-"], &trace), fs::read(place.path("t.csv")).unwrap());
     let both = through(&["merge", "@t.slt", "-", "--align", "start", "--out", "-"], &trace);
