@@ -61,7 +61,7 @@ pub struct Args {
 /// What to measure and how well.
 #[derive(clap::Args)]
 pub struct Measuring {
-    /// Time for everything; what is not known well then has a wide interval
+    /// Time for everything, a number alone in seconds; what is not known well then has a wide interval
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = time)]
     budget: Duration,
     /// Measure just these request sizes [default: from 8K to 4M, as many as it takes]
@@ -105,10 +105,14 @@ pub fn bytes(text: &str) -> Result<u64, String> {
     good.ok_or_else(|| "expected bytes from 512 to 4T, like 8K or 1M".to_owned())
 }
 
+/// A time on a command line where seconds are meant if no unit is given.
+pub(crate) fn budget(text: &str) -> Option<Duration> {
+    text.parse::<u64>().ok().map(Duration::from_secs).or_else(|| parse_duration(text))
+}
+
 fn time(text: &str) -> Result<Duration, String> {
-    let bare = text.parse::<u64>().ok().map(Duration::from_secs);
-    let good = bare.or_else(|| parse_duration(text)).filter(|t| (1..=604_800).contains(&t.as_secs()));
-    good.ok_or_else(|| "expected a time from 1s to a week, like 60s or 5min".to_owned())
+    let good = budget(text).filter(|t| (1..=604_800).contains(&t.as_secs()));
+    good.ok_or_else(|| "expected a time from 1s to a week, like 60s or 5min; a number alone is seconds".to_owned())
 }
 
 fn share(text: &str) -> Result<f64, String> {
