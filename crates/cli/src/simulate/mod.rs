@@ -245,7 +245,11 @@ fn simulate(plan: &Plan, args: &Args, stop: &AtomicBool) -> anyhow::Result<Optio
     progress.set_message(plan.name.clone());
     let record = args.record || total <= RECORDED_MAX;
     let how = Sweep { seeds: args.seeds, jobs: args.jobs, record, alone: !args.no_alone, windows: args.windows };
-    let outcomes = sweep(plan, how, stop, |done| progress.set_position(done as u64));
+    let course = output::Course::new();
+    let outcomes = sweep(plan, how, stop, |done| {
+        progress.set_position(done as u64);
+        course.is_at(|| format!("{}: {done} of {total} simulations", plan.name));
+    });
     progress.finish_and_clear();
     match outcomes {
         Ok(outcomes) => Ok(Some(results(plan, outcomes, args.seeds))),
