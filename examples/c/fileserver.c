@@ -68,7 +68,8 @@ static void *client(void *socket) {
 int main(int argc, char **argv) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     struct sluice_options options = SLUICE_OPTIONS_INIT;
-    if (argc != 3 || (directory = open(argv[1], O_DIRECTORY)) < 0) return fprintf(stderr, "usage: fileserver DIRECTORY SOCKET\n"), 2;
+    if (argc != 3) return fprintf(stderr, "usage: fileserver DIRECTORY SOCKET\n"), 2;
+    if ((directory = open(argv[1], O_DIRECTORY)) < 0) return perror(argv[1]), 1;
     options.policy = getenv("POLICY"), options.start = start, options.cancelled = cancelled, options.in_flight_max = 4;
     if (sluice_create(&options, &scheduler) != SLUICE_OK) return fprintf(stderr, "%s\n", sluice_last_error()), 1;
     snprintf(address.sun_path, sizeof address.sun_path, "%s", argv[2]);

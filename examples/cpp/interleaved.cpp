@@ -39,8 +39,9 @@ struct reader : sluicegate::scheduler {
 };
 
 int main(int argc, char **argv) try {
-    int fd = argc == 2 ? open(argv[1], O_RDONLY) : -1;
-    if (fd < 0) return std::fprintf(stderr, "usage: interleaved FILE\n"), 2;
+    if (argc != 2) return std::fprintf(stderr, "usage: interleaved FILE\n"), 2;
+    int fd = open(argv[1], O_RDONLY);
+    if (fd < 0) return std::perror(argv[1]), 1;
     uint64_t size = static_cast<uint64_t>(lseek(fd, 0, SEEK_END)), blocks = (size + BLOCK - 1) / BLOCK;
     sluicegate::options options;
     options.policy = "to-agg", options.flags = SLUICE_OWN_THREAD;

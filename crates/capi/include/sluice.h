@@ -389,7 +389,7 @@ int sluice_set_gate(struct sluice *s,
                     uint64_t idle_ns);
 
 // Records every request that is submitted from now on, in a new file that `sluice trace` reads; file N has the path "file N".
-// SLUICE_ERR_INVALID if it cannot be written, or a recording is running. Not inside callbacks.
+// SLUICE_ERR_INVALID if it cannot be written or is not empty, or a recording is running. Not inside callbacks.
 int sluice_trace_start(struct sluice *s,
                        const char *path);
 

@@ -303,7 +303,7 @@ pub unsafe extern "C" fn sluice_set_gate(
 }
 
 /// Records every request that is submitted from now on, in a new file that `sluice trace` reads; file N has the path "file N".
-/// SLUICE_ERR_INVALID if it cannot be written, or a recording is running. Not inside callbacks.
+/// SLUICE_ERR_INVALID if it cannot be written or is not empty, or a recording is running. Not inside callbacks.
 ///
 /// # Safety
 /// `s` came from `sluice_create`, `path` is null or a string.

@@ -211,12 +211,16 @@ fn the_wrapper_for_cpp_reads_a_file() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("file");
     std::fs::write(&file, vec![7; 3_000_001]).unwrap();
-    let mut command = within(&build(dir.path(), "g++", &examples().join("cpp/interleaved.cpp"), &[]));
+    let program = build(dir.path(), "g++", &examples().join("cpp/interleaved.cpp"), &[]);
+    let mut command = within(&program);
     let output = run({
         command.arg(&file);
         command
     });
     let text = String::from_utf8(output.stdout).unwrap();
+    let missing = within(&program).arg("nowhere").output().unwrap();
+    let said = String::from_utf8(missing.stderr).unwrap();
+    assert!(missing.status.code() == Some(1) && said.contains("nowhere: No such file"), "{said}");
     assert!(text.starts_with("3000001 bytes of 3000001, requests: 184, batches: "), "{text}");
     let lines = std::fs::read_to_string(examples().join("cpp/sluice.hpp")).unwrap().lines().count();
     assert!(lines <= 80, "the wrapper has {lines} lines");
@@ -227,6 +231,9 @@ fn the_wrapper_for_cpp_reads_a_file() {
 fn the_example_server_serves() {
     let dir = tempfile::tempdir().unwrap();
     let program = build(dir.path(), "gcc", &examples().join("c/fileserver.c"), &[]);
+    let missing = within(&program).args(["nowhere", "socket"]).output().unwrap();
+    let said = String::from_utf8(missing.stderr).unwrap();
+    assert!(missing.status.code() == Some(1) && said.contains("nowhere: No such file"), "{said}");
     for policy in ["noop", "sjf", "aioli", "twins"] {
         let files = tempfile::tempdir().unwrap();
         let socket = files.path().join("socket");

@@ -4,8 +4,9 @@ use std::fmt::Display;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -75,6 +76,46 @@ pub fn bar(steps: u64, template: &str) -> ProgressBar {
     }
     let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
     ProgressBar::new(steps).with_style(style)
+}
+
+/// Says now and then how far something long is, where [`bar`] shows nothing: in logs and pipes.
+pub struct Course {
+    is_wanted: bool,
+    last: Mutex<Instant>,
+}
+
+impl Course {
+    /// Often enough for whoever wonders whether it still runs.
+    const EVERY: Duration = Duration::from_secs(30);
+
+    /// Of something that begins now.
+    #[must_use]
+    pub fn new() -> Course {
+        let is_wanted = !QUIET.load(Ordering::Relaxed) && (is_dumb() || !io::stderr().is_terminal());
+        Course { is_wanted, last: Mutex::new(Instant::now()) }
+    }
+
+    /// It is this far.
+    pub fn is_at(&self, text: impl FnOnce() -> String) {
+        if self.is_wanted && self.is_due(Instant::now()) {
+            tell(text());
+        }
+    }
+
+    fn is_due(&self, now: Instant) -> bool {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_due = now.saturating_duration_since(*last) >= Course::EVERY;
+        if is_due {
+            *last = now;
+        }
+        is_due
+    }
+}
+
+impl Default for Course {
+    fn default() -> Course {
+        Course::new()
+    }
 }
 
 /// Writes a line that is no result, but tells people what was done or can be done next.
@@ -239,6 +280,14 @@ mod tests {
         }
         let text = serde_json::to_string(&Versioned::new(Row { zebra: 1, ant: Some(u64::MAX) })).unwrap();
         assert_eq!(text, format!(r#"{{"schema":{SCHEMA},"zebra":1,"ant":{}}}"#, u64::MAX));
+    }
+
+    #[test]
+    fn a_course_is_told_every_half_minute() {
+        let course = Course::new();
+        let begin = *course.last.lock().unwrap();
+        let due = |seconds| course.is_due(begin + Duration::from_secs(seconds));
+        assert_eq!([0, 29, 30, 31, 59, 95, 100].map(due), [false, false, true, false, false, true, false]);
     }
 
     #[test]

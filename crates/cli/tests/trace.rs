@@ -47,7 +47,13 @@ fn an_imported_log_is_shown_and_converted() {
     let csv = common::lines(&place.path("t.csv"));
     assert_eq!(csv[0], "time_ns,path,op,offset,length,application,target,target_offset");
     assert_eq!(csv[1], "1000,/t/a,write,0,8192,0,0,0");
-    place.good(&["trace", "merge", "@t.slt", "@t.slt", "--out", "@both.slt", "--align", "start"]);
+    std::os::unix::fs::symlink("t.slt", place.path("link.slt")).unwrap();
+    for same in ["@t.slt", "@link.slt"] {
+        let error = place.bad(&["trace", "merge", "@t.slt", same, "--out", "@both.slt"]);
+        assert!(error.contains("is the same file as") && !place.path("both.slt").exists(), "{error}");
+    }
+    fs::copy(place.path("t.slt"), place.path("copy.slt")).unwrap();
+    place.good(&["trace", "merge", "@t.slt", "@copy.slt", "--out", "@both.slt", "--align", "start"]);
     assert_eq!(place.good(&["trace", "cat", "--json", "@both.slt"]).lines().count(), 10);
     // What a recorder that was killed left.
     let bytes = fs::read(place.path("both.slt")).unwrap();
@@ -84,6 +90,8 @@ fn traces_and_logs_go_through_pipes() {
     let below = requests(&through(&["import", "-", "-", "--below", "/t"], LOG.as_bytes()));
     assert_eq!(json(below.lines().next().unwrap())["path"], "a");
     assert_eq!(requests(&through(&["convert", "-", "-"], &trace)), requests(&trace));
+    let none = place.sluice(&["trace", "convert", "--below", "/scratch", "@t.slt", "-"]).output().unwrap();
+    assert!(none.status.code() == Some(1) && none.stdout.is_empty(), "no trace without its end: {none:?}");
     place.good(&["trace", "convert", "@t.slt", "@t.csv"]);
     assert_eq!(through(&["convert", "--format", "csv", "-", "-"], &trace), fs::read(place.path("t.csv")).unwrap());
     let both = through(&["merge", "@t.slt", "-", "--align", "start", "--out", "-"], &trace);
@@ -203,6 +211,14 @@ fn a_mount_is_recorded_and_predicted_live() {
     let recorded = json(&place.good(&["trace", "stop", "@mnt", "--json"]));
     assert_eq!((recorded["entries"].as_u64(), recorded["dropped"].as_u64()), (Some(50), Some(0)));
     assert!(place.bad(&["trace", "stop", "@mnt"]).contains("no recording"));
+    let kept = fs::read(place.path("run.slt")).unwrap();
+    let error = place.bad(&["trace", "start", "@mnt", "--out", "@run.slt"]);
+    assert!(error.contains("exists; name another file") && error.contains("--overwrite"), "{error}");
+    assert_eq!(fs::read(place.path("run.slt")).unwrap(), kept);
+    fs::write(place.path("old.slt"), &kept).unwrap();
+    place.good(&["trace", "start", "@mnt", "--out", "@old.slt", "--overwrite"]);
+    let recorded = json(&place.good(&["trace", "stop", "@mnt", "--json"]));
+    assert_eq!(recorded["entries"], 0);
     write(&place, "after", 3);
     let lines: Vec<Value> = place.good(&["trace", "cat", "--json", "@run.slt"]).lines().map(json).collect();
     assert_eq!(lines.len(), 50);

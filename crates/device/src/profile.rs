@@ -348,22 +348,30 @@ fn check(op: &str, points: &[Spanned<Point>]) -> Result<(), (Option<usize>, Stri
             return fail(format!("size_bytes {} must be above {last} (sizes rise) and at most 2^40", point.size_bytes));
         }
         last = point.size_bytes;
-        for (name, value) in [("sequential_ns", point.sequential_ns), ("random_ns", point.random_ns)] {
-            if !(1.0..=TIME_MAX_NS).contains(&value) {
-                return fail(format!("{name} is {value}, must be from 1 to {TIME_MAX_NS}"));
-            }
-        }
-        for (name, value) in [("sequential_error", point.sequential_error), ("random_error", point.random_error)] {
-            if !(0.0..=1e6).contains(&value) {
-                return fail(format!("{name} is {value}, must be from 0 to 1000000"));
-            }
-        }
-        let ratio = point.random_ns / point.sequential_ns;
-        if point.ratio.is_nan() || (point.ratio / ratio - 1.0).abs() > RATIO_TOLERANCE {
-            return fail(format!("ratio is {}, but random_ns / sequential_ns is {ratio:.3}", point.ratio));
-        }
+        point.check().or_else(fail)?;
     }
     Ok(())
+}
+
+impl Point {
+    /// Why these cannot be times of a device, if they cannot.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        for (name, value) in [("sequential_ns", self.sequential_ns), ("random_ns", self.random_ns)] {
+            if !(1.0..=TIME_MAX_NS).contains(&value) {
+                return Err(format!("{name} is {value}, must be from 1 to {TIME_MAX_NS}"));
+            }
+        }
+        for (name, value) in [("sequential_error", self.sequential_error), ("random_error", self.random_error)] {
+            if !(0.0..=1e6).contains(&value) {
+                return Err(format!("{name} is {value}, must be from 0 to 1000000"));
+            }
+        }
+        let ratio = self.random_ns / self.sequential_ns;
+        if self.ratio.is_nan() || (self.ratio / ratio - 1.0).abs() > RATIO_TOLERANCE {
+            return Err(format!("ratio is {}, but random_ns / sequential_ns is {ratio:.3}", self.ratio));
+        }
+        Ok(())
+    }
 }
 
 /// The value at a size between measured ones.

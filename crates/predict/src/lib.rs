@@ -394,7 +394,14 @@ fn from_files(
     }
     let forecast = Arc::new(forecast);
     let totals = forecast.totals();
-    tracing::info!(?totals, "predicting from traces");
+    tracing::info!(
+        runs = totals.runs,
+        entries = totals.entries,
+        requests = totals.requests,
+        paired = totals.paired,
+        rare = totals.rare,
+        "predicting from traces"
+    );
     let shown: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
     let (predictors, mut active) = start(volume, forecast, settings, ttp, shown.join(", "), false)?;
     active.traces = traces;

@@ -357,10 +357,10 @@ impl Scheduler {
     /// Records every request submitted from now on in a new trace file. Files are named by their numbers.
     ///
     /// # Errors
-    /// If a recording is running, or the file cannot be written.
+    /// If a recording is running, or the file cannot be written or has something in it.
     pub fn start_recording(&self, path: &Path, meta: Meta) -> Result<(), RecordError> {
         let policy = self.policy().name().to_owned();
-        self.0.tap.record_to(path, Meta { policy, checksums: false, ..meta }, self.0.clock, None)
+        self.0.tap.record_to(path, false, Meta { policy, checksums: false, ..meta }, self.0.clock, None)
     }
 
     /// Ends the recording. All that was submitted before is in the file then.

@@ -40,18 +40,30 @@ impl Writer<BufWriter<File>> {
     /// # Errors
     /// If the file cannot be written, or somebody is writing a trace there: two would mix.
     pub fn create(path: &Path, meta: &Meta) -> Result<Self, Error> {
-        Writer::new(BufWriter::new(open_alone(path)?), meta)
+        Writer::new(BufWriter::new(open_alone(path, true)?), meta)
+    }
+
+    /// As [`Writer::create`], but a file with something in it stays as it is.
+    ///
+    /// # Errors
+    /// See there; and if there is such a file.
+    pub fn create_new(path: &Path, meta: &Meta) -> Result<Self, Error> {
+        Writer::new(BufWriter::new(open_alone(path, false)?), meta)
     }
 }
 
 /// Opens a file to write it anew, locked while it is open. Nothing is changed where another process has it locked.
-fn open_alone(path: &Path) -> io::Result<File> {
+fn open_alone(path: &Path, replace: bool) -> io::Result<File> {
     let file = OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
     // Other errors: not every file system, and no device, has locks.
     if let Err(Errno::WOULDBLOCK) = flock(&file, FlockOperation::NonBlockingLockExclusive) {
         return Err(io::Error::new(io::ErrorKind::ResourceBusy, "somebody is writing a trace there"));
     }
-    if file.metadata()?.is_file() {
+    let there = file.metadata()?;
+    if there.is_file() {
+        if !replace && there.len() > 0 {
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, "it exists; name another file, or remove it"));
+        }
         file.set_len(0)?;
     }
     Ok(file)
@@ -266,5 +278,24 @@ impl<W: Write> Writer<W> {
         self.out.write_all(&header.to_bytes())?;
         parts.iter().try_for_each(|part| self.out.write_all(part))?;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_holds_something_is_replaced_only_on_demand() {
+        let path = std::env::temp_dir().join(format!("sluice-writer-{}.slt", std::process::id()));
+        File::create(&path).unwrap();
+        Writer::create_new(&path, &Meta::default()).expect("there is nothing to lose").finish(0).unwrap();
+        let before = std::fs::read(&path).unwrap();
+        let error = Writer::create_new(&path, &Meta::default()).err().expect("it holds a trace").to_string();
+        assert!(error.contains("it exists; name another file"), "{error}");
+        assert_eq!(std::fs::read(&path).unwrap(), before);
+        drop(Writer::create(&path, &Meta::default()).unwrap());
+        assert!(std::fs::metadata(&path).unwrap().len() < before.len() as u64);
+        std::fs::remove_file(&path).unwrap();
     }
 }

@@ -302,6 +302,7 @@ static void live_settings(void) {
     if (h.started != 3) failures++, fprintf(stderr, "%u of 3 started with in_flight_max = 3\n", h.started);
     for (int i = 0; i < 3; i++) EXPECT(sluice_complete(s, h.ids[i], 10, 0), SLUICE_OK, NULL);
     EXPECT(sluice_trace_stop(s), SLUICE_OK, NULL);
+    EXPECT(sluice_trace_start(s, path), SLUICE_ERR_INVALID, "exists");
     FILE *trace = fopen(path, "rb");
     if (!trace || fread(head, 1, 4, trace) != 4) failures++, fprintf(stderr, "there is no trace\n");
     if (trace) fclose(trace);

@@ -14,7 +14,7 @@ use sluice_adapt::device::{Estimate, Learner};
 use sluice_adapt::selector::{Arm, Device, Kind, arms};
 use sluice_device::Op;
 use sluice_device::profile::Profile;
-use sluice_notation::{counted, parse_duration, show_bytes, show_rate, show_time};
+use sluice_notation::{counted, show_bytes, show_rate, show_time};
 use sluice_runtime::VolumeConfig;
 
 use crate::config::{Profiling, Settings};
@@ -55,7 +55,7 @@ const GAIN_MIN: f64 = 0.03;
 pub(crate) struct Args {
     /// The directory that is to be mounted
     path: PathBuf,
-    /// Time for everything
+    /// Time for everything, a number alone in seconds
     #[arg(long, value_name = "TIME", default_value = "10min", value_parser = time)]
     budget: Duration,
     /// Write what was learned to this file, too (scheduler.learned, sluice model show); - is standard output [default: none]
@@ -79,8 +79,9 @@ pub(crate) struct Args {
 }
 
 fn time(text: &str) -> Result<Duration, String> {
-    let good = parse_duration(text).filter(|time| (BUDGET_MIN..=Duration::from_secs(86_400)).contains(time));
-    good.ok_or_else(|| format!("expected a time from {} to a day, like 10min", show_time(BUDGET_MIN.as_nanos() as f64)))
+    let good = profile::budget(text).filter(|time| (BUDGET_MIN..=Duration::from_secs(86_400)).contains(time));
+    let least = show_time(BUDGET_MIN.as_nanos() as f64);
+    good.ok_or_else(|| format!("expected a time from {least} to a day, like 10min; a number alone is seconds"))
 }
 
 /// What a calibration knows of its device.
@@ -493,6 +494,12 @@ mod tests {
     use sluice_adapt::selector::Knowledge;
 
     use super::*;
+
+    #[test]
+    fn a_budget_without_a_unit_is_in_seconds() {
+        assert_eq!(time("25"), Ok(Duration::from_secs(25)));
+        assert!(time("9").unwrap_err().ends_with("a number alone is seconds"));
+    }
 
     #[test]
     fn a_mount_begins_with_a_newer_calibration_and_keeps_what_it_knows() {

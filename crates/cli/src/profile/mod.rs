@@ -25,6 +25,9 @@ pub use meta::is_emulated;
 /// Least size of the file.
 const FILE_MIN: u64 = 16 << 20;
 
+/// Why there is no profile.
+const TOO_SHORT: &str = "the time did not suffice; give it a larger --budget";
+
 /// Measures how much the order and size of requests matter to a storage
 ///
 /// PATH is a directory: a disk, a striped volume, a mount. A temporary file is made there, written and read without the
@@ -58,7 +61,7 @@ pub struct Args {
 /// What to measure and how well.
 #[derive(clap::Args)]
 pub struct Measuring {
-    /// Time for everything; what is not known well then has a wide interval
+    /// Time for everything, a number alone in seconds; what is not known well then has a wide interval
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = time)]
     budget: Duration,
     /// Measure just these request sizes [default: from 8K to 4M, as many as it takes]
@@ -102,10 +105,14 @@ pub fn bytes(text: &str) -> Result<u64, String> {
     good.ok_or_else(|| "expected bytes from 512 to 4T, like 8K or 1M".to_owned())
 }
 
+/// A time on a command line where seconds are meant if no unit is given.
+pub(crate) fn budget(text: &str) -> Option<Duration> {
+    text.parse::<u64>().ok().map(Duration::from_secs).or_else(|| parse_duration(text))
+}
+
 fn time(text: &str) -> Result<Duration, String> {
-    let bare = text.parse::<u64>().ok().map(Duration::from_secs);
-    let good = bare.or_else(|| parse_duration(text)).filter(|t| (1..=604_800).contains(&t.as_secs()));
-    good.ok_or_else(|| "expected a time from 1s to a week, like 60s or 5min".to_owned())
+    let good = budget(text).filter(|t| (1..=604_800).contains(&t.as_secs()));
+    good.ok_or_else(|| "expected a time from 1s to a week, like 60s or 5min; a number alone is seconds".to_owned())
 }
 
 fn share(text: &str) -> Result<f64, String> {
@@ -226,6 +233,7 @@ fn run_model(args: &Args, model: &str) -> anyhow::Result<ExitCode> {
         _ => error.into(),
     })?;
     let Ok(mut report) = sluice_device::profiler::profile(&mut target, &options);
+    anyhow::ensure!(report.is_enough, TOO_SHORT);
     meta::fill(&mut report.profile, &format!("emulated {model} (seed {})", args.measuring.seed), true);
     args.deliver(&report)
 }
@@ -324,6 +332,9 @@ fn measure(
         planner.record(&burst, &outcome);
     }
     let mut report = planner.report();
+    if !report.is_enough {
+        return Err(std::io::Error::other(TOO_SHORT).into());
+    }
     report.warnings.extend(dropped);
     Ok(report)
 }

@@ -15,7 +15,11 @@ pub(super) fn run(
     stop: &AtomicBool,
 ) -> anyhow::Result<ExitCode> {
     let progress = output::bar(count, "chaos {bar:40} {pos}/{len} experiments, {eta} left");
-    let report = chaos_many(first, count, jobs, stop, || progress.inc(1));
+    let course = output::Course::new();
+    let report = chaos_many(first, count, jobs, stop, || {
+        progress.inc(1);
+        course.is_at(|| format!("chaos: {} of {count} experiments", progress.position()));
+    });
     progress.finish_and_clear();
     match report {
         Ok(report) if json => output::pretty_json(&report)?,

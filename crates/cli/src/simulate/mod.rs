@@ -18,6 +18,9 @@ use std::sync::atomic::AtomicBool;
 /// With no more simulations than this, details are recorded without being asked for.
 const RECORDED_MAX: usize = 64;
 
+/// Each has a thread.
+const JOBS_MAX: usize = 4096;
+
 /// Simulates whole parallel I/O systems in virtual time, with the real engine inside
 ///
 /// A scenario file describes machines, algorithms and programs, and what varies; each combination is a run. The same file
@@ -37,7 +40,7 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     seeds: u32,
     /// Simulations at a time [default: one for each core]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = jobs)]
     jobs: Option<NonZeroUsize>,
     /// Write results to this directory: runs.csv, apps.csv, results.json for `sluice report`, and where something is compared
     /// labels.csv: which is the best in each situation [default: none]
@@ -64,6 +67,11 @@ pub(crate) struct Args {
     /// The first seed [default: the scenario's own; of --chaos 1]
     #[arg(long, value_name = "S")]
     seed: Option<u64>,
+}
+
+fn jobs(text: &str) -> Result<NonZeroUsize, String> {
+    let good = text.parse().ok().filter(|jobs: &NonZeroUsize| jobs.get() <= JOBS_MAX);
+    good.ok_or_else(|| format!("expected a number from 1 to {JOBS_MAX}"))
 }
 
 fn only(text: &str) -> Result<Only, String> {
@@ -237,7 +245,11 @@ fn simulate(plan: &Plan, args: &Args, stop: &AtomicBool) -> anyhow::Result<Optio
     progress.set_message(plan.name.clone());
     let record = args.record || total <= RECORDED_MAX;
     let how = Sweep { seeds: args.seeds, jobs: args.jobs, record, alone: !args.no_alone, windows: args.windows };
-    let outcomes = sweep(plan, how, stop, |done| progress.set_position(done as u64));
+    let course = output::Course::new();
+    let outcomes = sweep(plan, how, stop, |done| {
+        progress.set_position(done as u64);
+        course.is_at(|| format!("{}: {done} of {total} simulations", plan.name));
+    });
     progress.finish_and_clear();
     match outcomes {
         Ok(outcomes) => Ok(Some(results(plan, outcomes, args.seeds))),
@@ -284,5 +296,18 @@ fn results(plan: &Plan, outcomes: Vec<Vec<Outcome>>, seeds: u32) -> Results {
         seeds,
         labels,
         rows: rows.collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jobs_are_told_their_range() {
+        assert_eq!(jobs("2").map(NonZeroUsize::get), Ok(2));
+        for wrong in ["0", "4097", "two"] {
+            assert_eq!(jobs(wrong), Err("expected a number from 1 to 4096".to_owned()), "{wrong}");
+        }
     }
 }

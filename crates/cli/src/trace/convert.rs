@@ -104,6 +104,12 @@ pub(super) fn merge(args: &MergeArgs) -> anyhow::Result<ExitCode> {
     if let Some(path) = args.traces.iter().find(|path| is_same(path, &args.out)) {
         bail!("{} is one of the traces that are merged, and would be lost: --out needs another name", path.display());
     }
+    for (at, path) in args.traces.iter().enumerate() {
+        if let Some(first) = args.traces[..at].iter().find(|first| is_same(first, path)) {
+            let (path, first) = (path.display(), first.display());
+            bail!("{path} is the same file as {first}: every request of it would be there twice; name each once");
+        }
+    }
     let mut readers = args.traces.iter().map(|path| open(path)).collect::<anyhow::Result<Vec<_>>>()?;
     let metas: Vec<Meta> = readers.iter().map(|reader| reader.meta().clone()).collect();
     let (targets, stripe) = (metas[0].targets, metas[0].stripe);
@@ -244,15 +250,25 @@ pub(super) fn anew(trace: &Path, path: &Path, below: Option<&Path>) -> anyhow::R
     let below = below.map(|dir| import::normal_path(dir.as_os_str().as_bytes()).into_owned());
     let below = below.as_deref().map(|dir| Path::new(OsStr::from_bytes(dir)));
     let mut reader = open(trace)?;
+    let meta = reader.meta().clone();
     let out = Output::create(path)?;
-    let mut writer = Writer::new(BufWriter::new(out.file()), reader.meta())?;
+    // Begun when there is something for it: what has gone to standard output cannot be taken back.
+    let begin = || Writer::new(BufWriter::new(out.file()), &meta);
+    let mut begun = None;
     // The new number of each path, if it is taken over.
     let mut numbers: Vec<Option<u32>> = Vec::new();
     let mut left_out = 0_u64;
     let ended = blocks(trace, &mut reader, |paths, block| {
+        let writer = match &mut begun {
+            Some(writer) => writer,
+            None if below.is_none() || paths.iter().any(|path| wanted(path, below).is_some()) => begun.insert(begin()?),
+            None => {
+                left_out += block.len() as u64;
+                return Ok(());
+            }
+        };
         for path in paths.iter().skip(numbers.len()) {
-            let inside = below.map_or(Some(path), |dir| inside(path, dir));
-            numbers.push(inside.map(|path| writer.another_file(path)).transpose()?);
+            numbers.push(wanted(path, below).map(|path| writer.another_file(path)).transpose()?);
         }
         for (at, entry) in block.iter().enumerate() {
             match numbers[entry.file as usize] {
@@ -262,16 +278,23 @@ pub(super) fn anew(trace: &Path, path: &Path, below: Option<&Path>) -> anyhow::R
         }
         Ok(())
     })?;
-    let entries = writer.entries();
+    let entries = begun.as_ref().map_or(0, Writer::entries);
     if entries == 0 && left_out > 0 {
         let (dir, first) = (below.unwrap_or(Path::new("")).display(), reader.paths().text(0));
-        bail!("no file is below {dir}: one is {first}");
+        let relative = if Path::new(&*first).is_absolute() { "" } else { " (paths of a mount begin at its root)" };
+        bail!("no file is below {dir}: one is {first}{relative}");
     }
+    let writer = begun.map_or_else(begin, Ok)?;
     writer.finish_incomplete(ended.dropped(), &ended.why(reader.incomplete()))?;
     out.keep()?;
     let others = if left_out > 0 { format!("; {left_out} to other files left out") } else { String::new() };
     tell_made(path, format_args!("{}{others}", counted(entries, "request")));
     Ok(ended.code())
+}
+
+/// A path as it is taken over, if it is.
+fn wanted<'a>(path: &'a [u8], below: Option<&Path>) -> Option<&'a [u8]> {
+    below.map_or(Some(path), |dir| inside(path, dir))
 }
 
 /// A path from a directory on, if it is below it.

@@ -30,6 +30,9 @@ pub(crate) struct StartArgs {
     /// `sluice trace replay --check` can tell whether files still hold what was read
     #[arg(long)]
     checksums: bool,
+    /// Record in the place of what is in the file
+    #[arg(long)]
+    overwrite: bool,
 }
 
 /// Ends the recording of a mount
@@ -74,6 +77,9 @@ pub(super) fn start(args: &StartArgs) -> anyhow::Result<ExitCode> {
         }
     };
     let path = std::path::absolute(&out).with_context(|| out.display().to_string())?;
+    if !args.overwrite && path.metadata().is_ok_and(|there| there.is_file() && there.len() > 0) {
+        bail!("{} exists; name another file, or remove it (--overwrite replaces it)", path.display());
+    }
     client.request(Command::TraceStart { path: path.clone(), checksums: args.checksums })?;
     let mountpoint = args.mountpoint.display();
     output::line(format_args!("Recording to {}. To end: sluice trace stop {mountpoint}", path.display()));

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use sluice_adapt::detector::{Class, Detector, Mix, Patterns};
-use sluice_adapt::features::{Answers, Settings, TARGETS_MAX, Watcher, Window};
+use sluice_adapt::features::{Answers, Features, Settings, TARGETS_MAX, Watcher, Window};
 use sluice_core::{AppId, FileId, Request, TargetId, Time};
 use sluice_trace::{Columns, Entry, Meta};
 
@@ -118,8 +118,14 @@ fn reasons<'a>(window: &'a Window, patterns: &'a Patterns) -> impl Iterator<Item
     let features = window.files.iter().map(|file| &file.features).chain(window.rest.iter().map(|rest| &rest.features));
     patterns.files.iter().zip(features).filter_map(|(file, features)| {
         let verdict = file.verdict?;
-        Some((verdict.class, file.bytes, verdict.why(features)))
+        let alike = if is_one_stream(features) { "; one stream: contiguous and strided look alike here" } else { "" };
+        Some((verdict.class, file.bytes, verdict.why(features) + alike))
     })
+}
+
+/// Whether nearly all requests of a file continue the one before.
+fn is_one_stream(features: &Features) -> bool {
+    features.streams == 1 && features.continued > 0.9
 }
 
 #[cfg(test)]
@@ -155,6 +161,8 @@ mod tests {
         assert_eq!(known + pattern.unknown_bytes, bytes);
         assert_eq!(pattern.windows, 1);
         assert!(known > bytes / 8 * 7, "few had no room in their sets: {known} of {bytes}");
+        let why = recognised(1, 1, 200).2.why.unwrap();
+        assert!(why.ends_with("; one stream: contiguous and strided look alike here"), "{why}");
         // More files than are remembered of one.
         let (bytes, known, pattern) = recognised(1, 2_000, 16);
         assert!(known < bytes, "some had to make room");

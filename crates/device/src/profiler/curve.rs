@@ -90,7 +90,8 @@ impl Curve {
         }
         let line = Line::fit(&points);
         let fits = |p: &(f64, f64, f64)| (line.at(p.0).ns - p.1).abs() <= (BEND * p.1).max(BEND_ERRORS * p.2);
-        (line.at(segment.low as f64).ns > 0.0 && points.iter().all(fits)).then_some(line)
+        let positive = [segment.low, segment.high].iter().all(|end| line.at(*end as f64).ns > 0.0);
+        (positive && points.iter().all(fits)).then_some(line)
     }
 
     /// The size in a segment that is furthest off its line, if there is no line and one inside it is known.
@@ -117,7 +118,8 @@ impl Curve {
     pub(super) fn at(&self, size: u64) -> Option<Estimate> {
         let lines = self.segments.iter().filter(|s| (s.low..=s.high).contains(&size));
         let estimates = lines.filter_map(|segment| Some(self.line(*segment)?.at(size as f64)));
-        if let Some(estimate) = estimates.reduce(Estimate::with) {
+        // A line that may as well be at no time at all says less than what was measured.
+        if let Some(estimate) = estimates.reduce(Estimate::with).filter(|e| e.ns > e.error_ns) {
             return Some(estimate);
         }
         let measured = |size: u64| {

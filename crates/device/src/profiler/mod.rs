@@ -173,6 +173,8 @@ impl Default for Options {
 pub struct Report {
     /// What the rest loads. Who, where and when are for the caller to fill in.
     pub profile: Profile,
+    /// Whether there are times of half of the sizes at least. Else there is no profile.
+    pub is_enough: bool,
     /// What may mislead, for people.
     pub warnings: Vec<String>,
     /// Time spent, in nanoseconds of the target's time, preparation included.

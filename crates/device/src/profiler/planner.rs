@@ -237,12 +237,13 @@ impl Planner {
     fn next_of_curve(&mut self, test: usize) -> Option<Burst> {
         self.refine(test);
         let curve = &self.curves[test];
+        // Every size is measured once, whatever it takes: without that there is no profile.
+        let wanted = if self.spent_ns < self.phase_end_ns { BURSTS_MIN } else { 1 };
         // What was begun goes on, so that its bursts follow each other.
-        let fewest = curve.samples.iter().filter(|s| s.1.bursts < BURSTS_MIN).min_by_key(|s| (s.1.bursts == 0, *s.0));
+        let fewest = curve.samples.iter().filter(|s| s.1.bursts < wanted).min_by_key(|s| (s.1.bursts == 0, *s.0));
         let size = match fewest {
-            // Every size is measured once, whatever it takes: without that there is no profile.
-            Some((size, sample)) if sample.bursts == 0 || self.spent_ns < self.phase_end_ns => *size,
-            _ => {
+            Some((size, _)) => *size,
+            None => {
                 let worst = self.worst(curve)?;
                 if self.spent_ns >= self.phase_end_ns {
                     self.ran_out = true;
@@ -338,15 +339,17 @@ impl Planner {
         sizes.dedup();
         let point = |size: u64| {
             let (s, r) = (sequential.at(size)?, random.at(size)?);
-            let (sequential_ns, random_ns) = (s.ns.max(1.0), r.ns.max(1.0));
-            Some(Point {
+            let (sequential_ns, random_ns) = (s.ns, r.ns);
+            let point = Point {
                 size_bytes: size,
                 sequential_ns: round(sequential_ns),
                 random_ns: round(random_ns),
                 sequential_error: round(s.relative()),
                 random_error: round(r.relative()),
                 ratio: round(round(random_ns) / round(sequential_ns)),
-            })
+            };
+            // What nobody could read back, a time of nothing above all, is no measurement.
+            point.check().is_ok().then_some(point)
         };
         sizes.into_iter().filter_map(point).collect()
     }
@@ -354,6 +357,10 @@ impl Planner {
     /// What was found.
     #[must_use]
     pub fn report(&self) -> Report {
+        let enough = |points: &[Point], tests: [usize; 2]| {
+            let sizes = tests.iter().map(|test| self.curves[*test].samples.len()).max().unwrap_or(0);
+            !points.is_empty() && points.len() * 2 >= sizes
+        };
         let profile = Profile {
             version: VERSION,
             method: format!(
@@ -369,8 +376,22 @@ impl Planner {
             reads: self.points(0, 1),
             writes: self.points(2, 3),
         };
+        let is_enough = enough(&profile.reads, [0, 1]) && enough(&profile.writes, [2, 3]);
         let warnings = self.warnings(&profile);
-        Report { profile, warnings, elapsed_ns: self.spent_ns, requests: self.requests }
+        Report { profile, is_enough, warnings, elapsed_ns: self.spent_ns, requests: self.requests }
+    }
+
+    /// Sizes that were measured and are not in the profile.
+    fn left_out(&self, profile: &Profile) -> Vec<u64> {
+        let of = |points: &[Point], tests: [usize; 2]| {
+            let sizes = tests.into_iter().flat_map(|test| self.curves[test].samples.keys().copied());
+            let missing = sizes.filter(|size| points.iter().all(|point| point.size_bytes != *size));
+            missing.collect::<Vec<u64>>()
+        };
+        let mut sizes = [of(&profile.reads, [0, 1]), of(&profile.writes, [2, 3])].concat();
+        sizes.sort_unstable();
+        sizes.dedup();
+        sizes
     }
 
     fn warnings(&self, profile: &Profile) -> Vec<String> {
@@ -380,6 +401,12 @@ impl Planner {
         let worst = points().map(|p| p.sequential_error.max(p.random_error)).fold(0.0, f64::max);
         if self.ran_out && worst > 3.0 * self.options.precision {
             warnings.push(format!("the time ran out: the worst time is known to {} only", percent(worst)));
+        }
+        let (left_out, sizes) = (self.left_out(profile), |sizes: &[u64]| {
+            sizes.iter().map(|size| format!("{} KiB", *size as f64 / 1024.0)).collect::<Vec<_>>().join(", ")
+        });
+        if !left_out.is_empty() {
+            warnings.push(format!("no time could be told of requests of {}: they are left out", sizes(&left_out)));
         }
         if self.unsteady {
             warnings.push("random writes did not become steady: the device may still be changing its pace".to_owned());
@@ -426,4 +453,66 @@ fn inside(segment: Segment, random: &mut u64) -> Vec<u64> {
         }
     }
     sizes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// What a busy machine makes of any device: most requests take their time, some take thousands of times as long.
+    fn disturbed(burst: &Burst, seed: u64, worst: u64) -> Outcome {
+        let mut outcome = Outcome::default();
+        while burst.goes_on(outcome.latencies_ns.len() as u64, outcome.elapsed_ns) {
+            let chance = mix(seed ^ burst.offset(outcome.latencies_ns.len() as u64) ^ outcome.elapsed_ns);
+            let own = (burst.size_bytes / 4096) * (1 + chance % 7);
+            let ns = if chance >> 32 & 3 == 0 { own * (1 + (chance >> 40) % worst) } else { own };
+            outcome.latencies_ns.push(ns);
+            outcome.elapsed_ns += ns;
+        }
+        outcome
+    }
+
+    fn plan(options: Options, mut run: impl FnMut(&Burst) -> Outcome) -> Report {
+        let mut planner = Planner::new(options);
+        while let Some(burst) = planner.next_burst() {
+            let outcome = run(&burst);
+            planner.record(&burst, &outcome);
+        }
+        planner.report()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+        #[test]
+        fn what_is_written_can_be_read(seed: u64, worst in 1_u64..1_000_000, budget_ms in 1_u64..3_000) {
+            let options = Options { budget_ns: budget_ms * 1_000_000, seed, in_flight_max: 4, ..Options::default() };
+            let report = plan(options, |burst| disturbed(burst, seed, worst));
+            if report.is_enough {
+                let text = report.profile.to_text();
+                let read = Profile::parse("written", &text);
+                prop_assert!(read.is_ok(), "{:?}\n{text}", read.err());
+                let points = report.profile.reads.iter().chain(&report.profile.writes);
+                prop_assert!(points.clone().all(|p| p.sequential_error <= 100.0 && p.random_error <= 100.0), "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn sizes_without_a_time_are_left_out_and_too_many_are_no_profile() {
+        let sizes = |n: u64| Options {
+            sizes: Some((0..n).map(|bits| 8192 << bits).collect()),
+            budget_ns: 1_000_000,
+            ..Options::default()
+        };
+        let run = |burst: &Burst| {
+            let ns = if burst.size_bytes == 8192 { 0 } else { burst.size_bytes };
+            Outcome { latencies_ns: vec![ns; 40], elapsed_ns: 100_000 }
+        };
+        let report = plan(sizes(3), run);
+        assert!(report.is_enough, "{report:?}");
+        assert_eq!((report.profile.reads.len(), report.profile.writes.len()), (2, 2));
+        assert!(report.warnings.iter().any(|w| w.contains("requests of 8 KiB: they are left out")), "{report:?}");
+        assert!(!plan(sizes(1), run).is_enough);
+    }
 }

@@ -142,10 +142,11 @@ impl Tap {
         }
     }
 
-    /// Starts a recording.
+    /// Starts a recording. `replace`: in the place of what is in the file, too.
     pub(crate) fn record_to(
         self: &Arc<Tap>,
         path: &Path,
+        replace: bool,
         meta: Meta,
         clock: Clock,
         names: Option<Arc<FileNames>>,
@@ -153,7 +154,8 @@ impl Tap {
         let sums = meta.checksums;
         let unix_ns = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, nanos);
         let open = || {
-            let writer = Writer::create(path, &Meta { start_unix_ns: unix_ns, ..meta });
+            let create = if replace { Writer::create } else { Writer::create_new };
+            let writer = create(path, &Meta { start_unix_ns: unix_ns, ..meta });
             let writer = writer.map_err(|error| RecordError::Trace { path: path.to_owned(), error })?;
             Ok(Sink::File(Box::new(TraceFile::new(writer, names.clone(), clock.now(), sums))))
         };

@@ -332,7 +332,7 @@ impl<H: Host> Volume<H> {
         }
     }
 
-    /// Records every request from now on in a new trace file, piece by piece as the engines see them, but with targets
+    /// Records every request from now on in a new trace file, or in the place of an old one, piece by piece as the engines see them, but with targets
     /// counted from the one that a file begins on. `source`: where it was recorded, for people.
     ///
     /// # Errors
@@ -361,7 +361,7 @@ impl<H: Host> Volume<H> {
             checksums: options.checksums,
             ..Meta::default()
         };
-        self.service.tap.record_to(path, meta, self.scheduler.clock(), Some(self.names.clone()))
+        self.service.tap.record_to(path, true, meta, self.scheduler.clock(), Some(self.names.clone()))
     }
 
     /// Ends the recording. All that was submitted before is in the file then.

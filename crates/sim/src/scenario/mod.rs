@@ -163,6 +163,8 @@ mod tests {
         assert!(error.contains("servers.polcy") && error.contains("\"policy\""), "{error}");
         let error = reason("", &[("application.b.phase.patern", "random")]);
         assert!(error.contains("application.b.phase.0.patern") && error.contains("\"pattern\""), "{error}");
+        let error = reason("[[application]]\nprocesess = 16\nphase = [{}]", &[]);
+        assert!(error.contains("procesess") && error.contains("\"processes\""), "{error}");
         let error = reason("", &[("servers.policy", "sfj")]);
         assert!(error.contains("servers.policy") && error.contains("\"sjf\""), "{error}");
         let error = reason("", &[("servers.policy", "aioli wait_tim=1ms")]);

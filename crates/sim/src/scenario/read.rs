@@ -377,8 +377,8 @@ fn read_io_nodes(reader: Reader<'_>) -> Result<Nodes> {
 fn read_application(reader: Reader<'_>, scale: Scale, base: &Path, before: &[Application]) -> Result<Vec<Application>> {
     let name = reader.text("name")?.unwrap_or_else(|| "app".to_owned());
     let copies = reader.count("copies", 1, 1, 10_000)?;
-    let given =
-        reader.table.contains_key("processes").then(|| reader.count("processes", 1, 1, 10_000_000)).transpose()?;
+    // Asked for in any case: names of keys are suggested from what was.
+    let given = reader.raw("processes").is_some().then(|| reader.count("processes", 1, 1, 10_000_000)).transpose()?;
     let mut phases = read_benchmark(&reader, given.unwrap_or(1) as u32)?;
     for phase in reader.tables("phase")? {
         phases.push(read_phase(phase, base)?);
