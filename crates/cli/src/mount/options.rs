@@ -75,7 +75,7 @@ pub(super) fn of_table(table: &str, mountpoint: &Path) -> String {
         let options = fields.nth(1)?;
         (Path::new(place.trim_end_matches('/')) == mountpoint).then(|| options.to_owned())
     };
-    table.lines().filter_map(of_line).last().unwrap_or_default()
+    table.lines().filter_map(of_line).next_back().unwrap_or_default()
 }
 
 /// What to change about a living mount, if that is asked for. `known`: options that it was mounted with, which stay.
