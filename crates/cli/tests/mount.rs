@@ -184,7 +184,7 @@ fn unmount_says_which_namespace_it_waits_for() {
         return;
     }
     let place = Place::new();
-    let daemon = place.daemon(&[]);
+    let _daemon = place.daemon(&[]);
     let mut copy = Command::new("unshare");
     copy.args(["--mount", "--propagation", "private", "sh", "-c", "echo; exec cat"]);
     let mut copy = copy.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
@@ -198,7 +198,6 @@ fn unmount_says_which_namespace_it_waits_for() {
     drop(copy.stdin.take());
     assert!(copy.wait().unwrap().success() && unmount.wait().unwrap().success());
     assert!(!place.is_mounted());
-    drop(daemon);
 }
 
 #[test]
