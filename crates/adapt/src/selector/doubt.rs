@@ -18,7 +18,7 @@ const BACK: u32 = 24;
 /// Share of a fall, as a logarithm, that is to be made up for.
 const MADE_UP: f64 = 0.75;
 
-/// What trials that are won one after the other gain together, as a logarithm, from which on it may not be the arms' doing.
+/// What trials one after the other gain together, as a logarithm, from which on it may not be the arms' doing.
 const RISEN: f64 = 0.8;
 
 /// Rates of an arm, as logarithms.
@@ -124,17 +124,18 @@ impl Selector {
         self.record(load, Why::Doubt, None, text);
     }
 
-    /// A trial is over; `won`: by so much, as a logarithm. Where several in a row are, and gain much together, the rate may rise by itself, as
-    /// where programs come into step, and whoever is tried last looks best: what was seen of others is forgotten, so that they are tried again.
-    pub(super) fn may_rise_by_itself(&mut self, won: Option<f64>) {
+    /// A trial is over, and has gained so much, as a logarithm. Where several in a row have, and much together, the rate may rise by itself, as
+    /// where programs come into step, and whoever is tried last looks best: when one is won, what was seen of others is forgotten, so that
+    /// they are tried again.
+    pub(super) fn may_rise_by_itself(&mut self, gain: f64, is_won: bool) {
         let Some(place) = &mut self.place else { return };
-        let risen = std::mem::take(&mut place.risen);
-        let Some(gain) = won else { return };
-        place.risen = risen + gain.max(0.0);
-        if risen > 0.0
-            && place.risen > RISEN
-            && let Some(known) = self.knowledge.contexts.get_mut(&place.context)
-        {
+        let before = std::mem::take(&mut place.risen);
+        if gain < 0.0 {
+            return;
+        }
+        if !is_won || before <= 0.0 || before + gain <= RISEN {
+            place.risen = before + gain;
+        } else if let Some(known) = self.knowledge.contexts.get_mut(&place.context) {
             known.arms.retain(|arm, _| *arm == self.names[self.arm]);
         }
     }

@@ -613,7 +613,7 @@ impl Selector {
         let known = gain.min(self.known_gain(&context)) - premium;
         let sure = self.sure_gain(&context, trial.count.into()).max(self.unevenness(&trial));
         let is_won = gain - premium > sure && self.pays(&context, known);
-        self.may_rise_by_itself(is_won.then_some(gain));
+        self.may_rise_by_itself(gain, is_won);
         if is_won {
             let text = if gain > 0.0 { text } else { format!("{text}, {IN_STEP}") };
             self.incumbent = self.arm;

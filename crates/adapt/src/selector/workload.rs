@@ -59,7 +59,7 @@ pub(super) struct Place {
     lows: Option<u32>,
     /// When an arm that anticipates was last given up for one that does not.
     pub(super) gave_up_s: Option<f64>,
-    /// What the last trials, one after the other, [have gained](Selector::may_rise_by_itself); 0: the last was not won.
+    /// What the last trials, one after the other, [have gained](Selector::may_rise_by_itself); 0: the last has lost.
     pub(super) risen: f64,
 }
 
