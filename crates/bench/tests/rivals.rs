@@ -45,8 +45,11 @@ impl Place {
     }
 
     fn mounts(&self) -> usize {
-        let place = format!(" {}/", self.path().display());
-        fs::read_to_string("/proc/self/mountinfo").unwrap().matches(&place).count()
+        let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        table
+            .lines()
+            .filter(|line| line.split(' ').nth(4).is_some_and(|at| Path::new(at).starts_with(self.path())))
+            .count()
     }
 
     /// Nothing is mounted, no device is bound to anything here, and there are no files, but for locks and logs.
