@@ -197,6 +197,7 @@ mod tests {
         let default = Settings::default();
         assert_eq!(settings.source.take().unwrap(), Path::new("/scratch"));
         assert!(settings.mountpoint.take().is_some() && settings.log.take().is_some());
+        assert_eq!(std::mem::take(&mut settings.mount.name), "scratch");
         assert!(settings.emulate.take().is_some() && !settings.targets.is_empty());
         // Named, they are what they are, also where nobody would choose another.
         assert_eq!(settings.policy.take().as_deref(), Some(settings.policy().unwrap().name()));
