@@ -292,6 +292,8 @@ fn exit_codes_tell_whole_traces_from_parts_and_from_none() {
     fs::write(place.path("torn.slt"), &whole[..whole.len() - 7]).unwrap();
     fs::write(place.path("damaged.slt"), flipped).unwrap();
     fs::write(place.path("none.slt"), "hello").unwrap();
+    // The same file twice is refused.
+    fs::write(place.path("other.slt"), &whole).unwrap();
     let commands: [&[&str]; 7] = [
         &["trace", "info", "TRACE"],
         &["trace", "info", "--json", "TRACE"],
@@ -299,7 +301,7 @@ fn exit_codes_tell_whole_traces_from_parts_and_from_none() {
         &["trace", "cat", "TRACE"],
         &["trace", "convert", "TRACE", "@out.slt"],
         &["trace", "convert", "TRACE", "@out.csv"],
-        &["trace", "merge", "@whole.slt", "TRACE", "--out", "@out.slt"],
+        &["trace", "merge", "@other.slt", "TRACE", "--out", "@out.slt"],
     ];
     for (trace, says, expected) in [
         ("@whole.slt", "", 0),
