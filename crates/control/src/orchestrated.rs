@@ -57,10 +57,11 @@ impl Orchestrated {
         }
     }
 
-    /// What was measured since the last time.
+    /// What was measured since the last time; `None`: nothing is, as nobody wants to know.
     pub(crate) fn report(&mut self, ground: &impl Ground) -> Option<Report> {
         let now = ground.now();
-        let since = self.measured.replace(now)?;
+        // Who begins to measure sees by this that nobody has yet.
+        let since = self.measured.as_mut().map(|measured| std::mem::replace(measured, now))?;
         let (mut distance, mut others) = (Value::default(), Value::default());
         let mut apps: BTreeMap<AppId, Seen> = BTreeMap::new();
         for shard in 0..ground.engines() {
@@ -184,6 +185,7 @@ mod tests {
             let mut orchestrated = Orchestrated::new(SeekTimes::hard_disk(), announced);
             assert!(orchestrated.report(&ground).is_none(), "nobody wants to know");
             orchestrated.follow(&ground, None, 500_000_000, None);
+            assert!(ground.locality(0).is_some(), "it is watched from now on");
             let report = orchestrated.report(&ground).unwrap();
             assert!(report.programs.is_empty());
             report.activities
