@@ -5,7 +5,7 @@ use super::worker::{self, Process, Task};
 use crate::config::{self, Settings};
 use anyhow::{Context, bail};
 use sluice_adapt::selector::Device;
-use sluice_core::{AppId, EngineConfig, PolicyConfig};
+use sluice_core::{Anticipation, AppId, EngineConfig, PolicyConfig};
 use sluice_fuse::{CacheMode, MountHandle, MountOptions};
 use sluice_runtime::{Engines, Volume, VolumeConfig, VolumeSnapshot};
 use sluice_select::{Ground, Selection};
@@ -45,6 +45,8 @@ pub(super) struct Bed {
     disks: Arc<Emulated>,
     /// The scheduler's settings when nobody chooses.
     engine: EngineConfig,
+    /// For who chooses.
+    anticipation: Option<Anticipation>,
     dir: tempfile::TempDir,
 }
 
@@ -71,11 +73,11 @@ impl Bed {
         let storage = Storage { namespace: plain.namespace.clone(), data: emulated.clone() };
         let engines = if shared { Engines::Shared } else { Engines::PerTarget };
         let mut config = VolumeConfig { engines, ..VolumeConfig::default() };
-        // As a mount over such disks has it, whoever is in force.
+        // As a mount over such disks has it: for who chooses. Here, with anticipation, fixed algorithms would be slower in each pattern.
         let as_mounted = Settings { emulate: Some(MODEL.to_owned()), seed, ..Settings::default() };
         let anticipation = as_mounted.volume_config(DISKS, true)?.engine.anticipation;
         let in_flight_max = if shared { in_flight.saturating_mul(DISKS) } else { in_flight };
-        config.engine = EngineConfig { in_flight_max, window_ns: WINDOW_NS, anticipation, ..config.engine };
+        config.engine = EngineConfig { in_flight_max, window_ns: WINDOW_NS, ..config.engine };
         let engine = config.engine.clone();
         let front = if mounted {
             let mountpoint = dir.path().join("mnt");
@@ -88,7 +90,7 @@ impl Bed {
             Front::Direct(Arc::new(Volume::start(storage.clone(), Arc::new(()), config)?))
         };
         let plain = Volume::start(plain, Arc::new(()), VolumeConfig::default())?;
-        Ok(Bed { front, plain, storage, disks: emulated, engine, dir })
+        Ok(Bed { front, plain, storage, disks: emulated, engine, anticipation, dir })
     }
 
     pub(super) fn set_policy(&self, policy: &PolicyConfig) {
@@ -108,6 +110,7 @@ impl Bed {
     }
 
     fn choose_for(&self, volume: &Arc<impl Ground>, log: Option<PathBuf>) -> anyhow::Result<Selection> {
+        volume.set_limits(&EngineConfig { anticipation: self.anticipation, ..self.engine.clone() })?;
         let options = sluice_select::Options {
             state: Some(self.dir.path().join("learned")),
             log,

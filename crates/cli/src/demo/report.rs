@@ -128,7 +128,8 @@ impl Report {
             "\nall data read and written was checked; aggregation: requests in a batch; p99: of the applications' calls\n\
              the disks are emulated: real files, computed times; their caches are empty when a run begins. Under noop up to 16\n\
              requests wait at each disk, which orders them itself (command queueing); under the others the scheduler orders\n\
-             them, {} at a disk, and those that can anticipate do, as on a mount; twins has one engine over all disks",
+             them, {} at a disk. Fixed algorithms do not anticipate (a mount's anticipation = \"off\"): with it, as a mount of such\n\
+             disks has it unless told otherwise, they are slower in these patterns. twins has one engine over all disks",
             counted(in_flight.into(), "batch")
         );
         if self.learned_s > 0.0 {
