@@ -468,7 +468,8 @@ fn phases(sides: &[(String, &Vec<Vec<f64>>)]) -> Vec<BTreeMap<String, f64>> {
 }
 
 /// Empties the page cache, if the workload uses it, and forgets files. Twice: those of the file system below a mount are held until the
-/// mount has been told that nobody knows its own any more. A mount that went on had 15 % more small files in a second than one that began.
+/// mount has been told that nobody knows its own any more. A mount that went on had 15 % more small files in a second than
+/// ones that began; whether that was why was not measured.
 fn forget_pages(work: &Work) -> anyhow::Result<()> {
     if work.direct() {
         return Ok(());
