@@ -85,8 +85,9 @@ pub fn of_device(numbers: &str) -> Vec<PathBuf> {
     mounts.filter(|mount| mount.device == numbers).map(|mount| mount.path).collect()
 }
 
-/// The kernel writes white space and backslashes as three octal digits.
-fn unescape(field: &[u8]) -> Vec<u8> {
+/// Tables of mounts, the kernel's as `/etc/fstab`, have white space and backslashes as three octal digits.
+#[must_use]
+pub fn unescape(field: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(field.len());
     let mut rest = field;
     while let [first, tail @ ..] = rest {

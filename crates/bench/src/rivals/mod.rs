@@ -101,7 +101,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let result = test.measure(&workloads, &mut rows);
     // What was measured for an hour is not to go with what fails then.
     if result.is_ok() || !rows.is_empty() {
-        let report = Report::new(test.rounds, test.seconds, test.sides.clone(), rows).on(args.disk.title(), rotates);
+        let report = Report::new(args.disk.title(), rotates, test.rounds, test.seconds, test.sides.clone(), rows);
         if args.json {
             output::pretty_json(&report.as_json())?;
         } else {

@@ -71,14 +71,16 @@ impl Row {
 }
 
 impl Report {
-    /// Of that disk.
-    pub(crate) fn on(self, disk: String, rotates: bool) -> Report {
-        Report { disk, rotates, ..self }
-    }
-
     /// Rows in the order of how much Sluicegate loses.
-    pub(crate) fn new(rounds: u32, seconds: u32, sides: Vec<Side>, rows: Vec<Row>) -> Report {
-        let mut report = Report { disk: String::new(), rotates: true, rounds, seconds, sides, rows };
+    pub(crate) fn new(
+        disk: String,
+        rotates: bool,
+        rounds: u32,
+        seconds: u32,
+        sides: Vec<Side>,
+        rows: Vec<Row>,
+    ) -> Report {
+        let mut report = Report { disk, rotates, rounds, seconds, sides, rows };
         let mut rows = std::mem::take(&mut report.rows);
         rows.sort_by(|a, b| report.best_ratio(a).1.total_cmp(&report.best_ratio(b).1));
         report.rows = rows;
@@ -262,7 +264,7 @@ mod tests {
             vec![side("none", None), side("bfq", None), side("none", Some("hbrr")), side("bfq", Some("to-agg"))];
         let won = row(0, [&[5.0, 1.0, 5.0], &[10.0, 1.0, 20.0], &[20.0, 2.0, 40.0], &[9.0, 0.9, 18.0]]);
         let lost = row(1, [&[8.0, 8.0, 8.0], &[4.0, 4.0, 4.0], &[2.0, 4.0, 2.0], &[4.0, 4.0, 8.0]]);
-        Report::new(3, 1, sides, vec![won, lost])
+        Report::new("emulated x".to_owned(), true, 3, 1, sides, vec![won, lost])
     }
 
     #[test]
@@ -282,7 +284,7 @@ mod tests {
         let sides =
             [side("none", None), side("none", Some("sjf/off")), side("bfq", Some("sjf")), side("none", Some("sjf"))];
         let row = row(0, [&[1.0; 3], &[4.0, 5.0, 1.0], &[9.0; 3], &[2.0, 5.0, 3.0]]);
-        let json = Report::new(3, 1, sides.to_vec(), vec![row]).as_json();
+        let json = Report::new("emulated x".to_owned(), true, 3, 1, sides.to_vec(), vec![row]).as_json();
         assert_eq!(json["rows"][0]["anticipation"], json!({"sjf": {"ratio": 1.0, "range": [0.5, 3.0]}}));
     }
 

@@ -30,7 +30,7 @@ pub(crate) struct Client {
     process: Option<OwnedFd>,
     mountpoint: PathBuf,
     /// The mount, as it was named before its end was asked for.
-    device: Option<Vec<u8>>,
+    device: Option<String>,
 }
 
 /// Connects to whoever serves the mount at this canonical path; `None` if nobody listens.

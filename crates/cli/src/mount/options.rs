@@ -1,11 +1,14 @@
 //! `-o`: options as `mount` and `/etc/fstab` have them. Each is honoured or refused; none is ignored unless it is for
 //! `mount` itself.
 
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use rustix::fs::{StatVfsMountFlags, statvfs};
 use sluice_fuse::Remount;
+use sluice_storage::mounts;
 
 use crate::config::{self, Settings};
 
@@ -70,10 +73,10 @@ pub(super) fn of_table(table: &str, mountpoint: &Path) -> String {
     let of_line = |line: &str| {
         let mut fields = line.split_whitespace();
         let place = fields.nth(1).filter(|_| !line.trim_start().starts_with('#'))?;
-        // As fstab(5) has them.
-        let place = place.replace("\\040", " ").replace("\\011", "\t").replace("\\134", "\\");
+        let place = PathBuf::from(OsString::from_vec(mounts::unescape(place.as_bytes())));
         let options = fields.nth(1)?;
-        (Path::new(place.trim_end_matches('/')) == mountpoint).then(|| options.to_owned())
+        // Components, so that a slash at the end is none.
+        place.components().eq(mountpoint.components()).then(|| options.to_owned())
     };
     table.lines().filter_map(of_line).next_back().unwrap_or_default()
 }

@@ -304,6 +304,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn scenarios_of_one_directory_are_refused() {
+        let said =
+            |names: &[&'static str]| expect_directories(names.iter().copied()).map_err(|error| error.to_string());
+        assert_eq!(said(&["a", "b"]), Ok(()));
+        assert!(said(&["a", "b", "a"]).unwrap_err().contains("two scenarios are called \"a\""));
+        for wrong in ["../a", "a/b", "", ".."] {
+            assert!(said(&[wrong]).unwrap_err().contains("cannot be"), "{wrong}");
+        }
+    }
+
+    #[test]
     fn jobs_are_told_their_range() {
         assert_eq!(jobs("2").map(NonZeroUsize::get), Ok(2));
         for wrong in ["0", "4097", "two"] {
