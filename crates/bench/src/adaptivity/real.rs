@@ -4,7 +4,11 @@
 //! Of each workload first comes adaptive *from nothing*: an empty state, then the workload again and again; what it does after the
 //! time of learning counts. Then all sides take turns, in an order drawn anew for each round, among them adaptive *again*, which
 //! mounts anew with what it has learned. What comes first on a new mount does not count: where 32 streams begin at a time the first
-//! two seconds give 8 % more than what follows, as not all have had a turn. Between runs on one mount the page cache is dropped where the workload uses it.
+//! two seconds give 8 % more than what follows, as not all have had a turn. Of a workload that changes that is its last phase, so what counts
+//! begins as it would on a mount that goes on. Between runs on one mount the page cache is dropped where the workload uses it.
+//!
+//! Fixed configurations that are far from the best of them have no further turns: on disks five of nine are ten times slower with several
+//! streams. The kernel's schedulers always have all.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -38,6 +42,11 @@ const FORGETTING: Duration = Duration::from_millis(200);
 /// Runs of a side from which on what is below the bar may be chance, and how likely chance is if it is not.
 const RUNS_MIN: usize = 5;
 const CHANCE_MAX: f64 = 0.05;
+
+/// A fixed configuration has no further turn if its best run is less than this share of the least of the one that leads: after one
+/// round, and after more. Its median would have to rise by as much in what is left.
+const FAR_FIRST: f64 = 0.5;
+const FAR: f64 = 0.75;
 
 /// Fixed configurations: all that a selector chooses from on a disk.
 const FIXED: [&str; 9] = ["noop", "hbrr", "to-agg", "hbrr/off", "to-agg/off", "aioli/off", "sjf", "sjf/off", "mlf"];
@@ -129,7 +138,7 @@ struct Row {
     verdict_again: Verdict,
     /// All sides but the adaptive ones: median, smallest, largest.
     sides: BTreeMap<String, [f64; 3]>,
-    /// Each run, as it came, of every side, `adaptive` and `again` among them.
+    /// Each run, as it came, of every side, `adaptive` and `again` among them. Fewer than rounds of those that were [`far`].
     runs: BTreeMap<String, Vec<f64>>,
     /// Of a workload that changes, by phase: the median of every side, `adaptive` and `again` among them.
     phases: Vec<BTreeMap<String, f64>>,
@@ -329,21 +338,17 @@ impl Test<'_> {
     /// All phases once: the rate of each.
     fn once(&self, work: &Work, dir: &Path, seed: u64) -> anyhow::Result<Vec<f64>> {
         let mut rates = Vec::with_capacity(work.phases.len());
-        for (at, phase) in work.phases.iter().enumerate() {
-            // What one phase has read is not for the next.
-            if at > 0 {
-                forget_pages(work)?;
-            }
-            let run = run_workload(&self.runner, phase, dir, [self.seconds; 2], seed)?;
-            rates.push(run.mb_s.unwrap_or(run.value));
+        for phase in &work.phases {
+            // What one phase has read is not for the next, nor what was read before.
+            forget_pages(work)?;
+            rates.push(self.phase(phase, dir, seed)?);
         }
         Ok(rates)
     }
 
-    /// As [`Test::once`], on a mount that goes on: what it has read is not in memory any more.
-    fn once_more(&self, work: &Work, dir: &Path, seed: u64) -> anyhow::Result<Vec<f64>> {
-        forget_pages(work)?;
-        self.once(work, dir, seed)
+    fn phase(&self, phase: &Workload, dir: &Path, seed: u64) -> anyhow::Result<f64> {
+        let run = run_workload(&self.runner, phase, dir, [self.seconds; 2], seed)?;
+        Ok(run.mb_s.unwrap_or(run.value))
     }
 
     fn row(&self, work: &Work) -> anyhow::Result<Row> {
@@ -354,7 +359,7 @@ impl Test<'_> {
         let mut seed = 1_000;
         let mut again = || {
             seed += 1;
-            self.once_more(work, &dir, seed)
+            self.once(work, &dir, seed)
         };
         let passes = self.learn_s.div_ceil(self.seconds * work.phases.len() as u32);
         let learning = (0..passes).map(|_| Ok(geometric_mean(&again()?))).collect::<anyhow::Result<Vec<f64>>>()?;
@@ -367,12 +372,13 @@ impl Test<'_> {
         for round in 0..self.rounds {
             // Every side makes the same requests in a round.
             let seed = 1 + u64::from(round);
-            for side in SplitMix64(seed).shuffled(sides.len()) {
+            let far = if round == 0 { vec![false; sides.len()] } else { far(&sides, &runs) };
+            for side in SplitMix64(seed).shuffled(sides.len()).into_iter().filter(|side| !far[*side]) {
                 let dir = self.bed.switch(&sides[side], &lines)?;
                 let of_side = || sides[side].name();
-                self.once(work, &dir, seed + 500).with_context(of_side)?;
-                let rate = self.once_more(work, &dir, seed).with_context(of_side)?;
-                runs[side].push(rate);
+                let last = work.phases.last().context("a workload has a phase")?;
+                self.phase(last, &dir, seed + 500).with_context(of_side)?;
+                runs[side].push(self.once(work, &dir, seed).with_context(of_side)?);
             }
         }
         self.keep_log(work, ".again")?;
@@ -445,6 +451,16 @@ fn told_emulated(log: &str) -> String {
     told
 }
 
+/// By side, all of which have run: a fixed configuration that is so far from the best of them that it need not run now. It does again if
+/// that one has had a bad run since.
+fn far(sides: &[Side], runs: &[Vec<Vec<f64>>]) -> Vec<bool> {
+    let is_fixed = |side: usize| sides[side].policy.as_deref().is_some_and(|policy| policy != Side::ADAPTIVE);
+    let middles: Vec<(f64, [f64; 2])> = runs.iter().map(|runs| middle(runs)).collect();
+    let lead = (0..sides.len()).filter(|side| is_fixed(*side)).max_by(|a, b| middles[*a].0.total_cmp(&middles[*b].0));
+    let enough = lead.map_or(0.0, |lead| middles[lead].1[0] * if runs[lead].len() == 1 { FAR_FIRST } else { FAR });
+    (0..sides.len()).map(|side| is_fixed(side) && middles[side].1[1] < enough).collect()
+}
+
 /// Of none: 1.
 fn geometric_mean(values: &[f64]) -> f64 {
     values.iter().product::<f64>().powf(1.0 / values.len() as f64)
@@ -495,7 +511,8 @@ impl Report {
     fn print(&self) {
         output::line(format_args!(
             "{}: medians of {} of {} s, after one that does not count (those that change: of a phase each), adaptive after \
-             {} s of learning from nothing; again: mounted anew with what was learned, in turns with the others. Losses first.\n",
+             {} s of learning from nothing; again: mounted anew with what was learned, in turns with the others. Fixed configurations \
+             far from the best of them have fewer. Losses first.\n",
             self.disk,
             counted(self.rounds.into(), "round"),
             self.seconds,
@@ -576,6 +593,24 @@ mod tests {
         arms.sort();
         fixed.sort();
         assert_eq!(fixed, arms);
+    }
+
+    #[test]
+    fn fixed_configurations_far_from_the_best_have_no_further_turn_until_it_has_a_bad_run() {
+        let kernel = Side { scheduler: "bfq".to_owned(), policy: None };
+        let sides = [kernel, over_none("hbrr"), over_none("sjf"), over_none("noop"), over_none(Side::ADAPTIVE)];
+        let after = |runs: [&[f64]; 5]| {
+            let runs = runs.map(|of_side| of_side.iter().map(|rate| vec![*rate]).collect());
+            far(&sides, &runs).into_iter().enumerate().filter(|(_, far)| *far).map(|(side, _)| side).collect::<Vec<_>>()
+        };
+        assert_eq!(after([&[1.0], &[100.0], &[51.0], &[49.0], &[1.0]]), [3], "of others nothing is left out");
+        assert_eq!(after([&[1.0; 2], &[100.0, 90.0], &[51.0, 69.0], &[49.0], &[1.0; 2]]), [3]);
+        assert_eq!(after([&[1.0; 2], &[100.0, 90.0], &[51.0, 67.0], &[49.0], &[1.0; 2]]), [2, 3]);
+        assert_eq!(after([&[1.0; 3], &[100.0, 90.0, 60.0], &[51.0, 67.0], &[49.0], &[1.0; 3]]), [] as [usize; 0]);
+        // Of those that change, runs are judged whole.
+        let changing =
+            [vec![vec![9.0, 1.0]], vec![vec![100.0, 4.0]], vec![vec![25.0, 5.0]], vec![vec![4.0; 2]], vec![]];
+        assert_eq!(far(&sides[..4], &changing[..4]), [false, false, false, true]);
     }
 
     #[test]
