@@ -327,6 +327,22 @@ fn what_was_only_measured_is_not_begun_with() {
     }
 }
 
+/// What was doubted, or seen once, may look better than what is in use, and is no reason to begin with it.
+#[test]
+fn a_mount_begins_with_what_was_in_use() {
+    let known = [("w3.q0.d1.f0.a0", &[("aioli", 0.5), ("hbrr", 0.0)][..])];
+    for (last, memory_below, begins_with) in
+        [("hbrr", false, "hbrr"), ("hbrr", true, "aioli"), ("gone", false, "aioli")]
+    {
+        let mut selector = selector("noop", &known, memory_below);
+        let mut knowledge = selector.knowledge().clone();
+        knowledge.contexts.values_mut().for_each(|known| known.last = Some(last.to_owned()));
+        selector.remember(knowledge).unwrap();
+        selector.begin_where_it_ended();
+        assert_eq!(selector.arm().to_string(), begins_with, "{last}, memory below: {memory_below}");
+    }
+}
+
 /// A window in which a stream has its slice of time, or those who read here and there beside it have theirs.
 fn slice(at: u64, is_stream: bool) -> Load {
     let (requests, distance, files) = if is_stream { (300, 0.0, 4) } else { (20, 500.0, 20) };

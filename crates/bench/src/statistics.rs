@@ -13,6 +13,23 @@ pub(crate) fn quartiles(mut values: Vec<f64>) -> [f64; 5] {
     [0, 1, 2, 3, 4].map(|quarter| values[(values.len() - 1) * quarter / 4])
 }
 
+/// Between which values the median of what these are drawn from is, with 95 % or more, by the ranks of the sign test: of fewer than six the
+/// smallest and largest, which say less. `values` is sorted and not empty.
+pub(crate) fn median_interval(values: &[f64]) -> [f64; 2] {
+    let count = values.len();
+    // How likely it is that no more than so many of them are below the median.
+    let (mut way, mut below) = (0.5_f64.powi(count as i32), 0.0);
+    let mut out = 0;
+    for rank in 0..count / 2 {
+        below += way;
+        if below > 0.025 {
+            break;
+        }
+        (out, way) = (rank, way * (count - rank) as f64 / (rank + 1) as f64);
+    }
+    [values[out], values[count - 1 - out]]
+}
+
 /// How likely it is that values of the same distribution come out with as many of `high` above those of `low` as these, or more: the exact
 /// one-sided test of Wilcoxon, Mann and Whitney. Equal values count as half, so with them it is only near. 1 if one of the two is
 /// empty. O(n^2 m^2).
@@ -49,6 +66,14 @@ fn orders(n: usize, m: usize) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Against the table of D. Hollander and D. Wolfe for the sign test, two-sided 5 %.
+    #[test]
+    fn the_median_is_between_the_ranks_of_the_sign_test() {
+        let ranks = |count: u32| median_interval(&(1..=count).map(f64::from).collect::<Vec<f64>>());
+        assert_eq!([5, 6, 11, 25, 31].map(ranks), [[1.0, 5.0], [1.0, 6.0], [2.0, 10.0], [8.0, 18.0], [10.0, 22.0]]);
+        assert_eq!(ranks(1), [1.0, 1.0]);
+    }
 
     #[test]
     fn ranks_say_how_likely_chance_is() {

@@ -287,23 +287,6 @@ impl Selector {
         Ok(())
     }
 
-    /// Begins with the arm that is best for the workload that was there last, if one was: what there was before a restart
-    /// is what there will likely be after it. What was only measured was never there. To be called before the first window.
-    pub fn begin_where_it_ended(&mut self) {
-        let were_there = self.knowledge.contexts.iter().filter(|(_, known)| known.stays > 0);
-        let last = were_there.max_by(|a, b| a.1.seen_s.total_cmp(&b.1.seen_s));
-        let gain = |at: usize| {
-            let (context, known) = last?;
-            Some(known.arms.get(&self.names[at])?.gain - self.premium(context, at))
-        };
-        let seen = (0..self.arms.len()).filter_map(|at| Some((at, gain(at)?)));
-        let best = seen.max_by(|a, b| a.1.total_cmp(&b.1));
-        if let Some((at, _)) = best.filter(|(at, _)| *at != self.arm) {
-            self.incumbent = at;
-            self.switch(at, Why::KnownWorkload, String::new());
-        }
-    }
-
     /// Whether there is an arm of this name.
     pub(super) fn has(&self, name: &str) -> bool {
         self.names.iter().any(|known| known == name)

@@ -90,6 +90,23 @@ impl Place {
 }
 
 impl Selector {
+    /// Begins with the arm that the workload that was there last ended with: what there is before a restart is what there will likely be
+    /// after it. Where that is not known, or there is memory below, with the one that has the largest gain. What was only measured was
+    /// never there. To be called before the first window.
+    pub fn begin_where_it_ended(&mut self) {
+        let were_there = self.knowledge.contexts.iter().filter(|(_, known)| known.stays > 0);
+        let Some((context, known)) = were_there.max_by(|a, b| a.1.seen_s.total_cmp(&b.1.seen_s)) else { return };
+        let in_use = known.last.as_ref().filter(|_| !self.settings.memory_below);
+        let in_use = in_use.and_then(|last| self.names.iter().position(|name| name == last));
+        let gain = |at: usize| Some(known.arms.get(&self.names[at])?.gain - self.premium(context, at));
+        let seen = (0..self.arms.len()).filter_map(|at| Some((at, gain(at)?)));
+        let best = in_use.or_else(|| seen.max_by(|a, b| a.1.total_cmp(&b.1)).map(|(at, _)| at));
+        if let Some(best) = best.filter(|best| *best != self.arm) {
+            self.incumbent = best;
+            self.switch(best, Why::KnownWorkload, String::new());
+        }
+    }
+
     /// Whether the window belongs to the workload that is known to be there, as a whole, and shows all of it.
     pub(super) fn is_same_workload(&mut self, load: &Load) -> bool {
         let settles = self.settling > 0;

@@ -283,7 +283,7 @@ fn measure(args: &Args, runner: &Runner, works: &[Work], report: &mut Report) ->
         test.measure(works, &mut report.rows)?;
     }
     if args.wants(overhead::NAME) {
-        let rounds = if args.quick { 5 } else { 9 };
+        let rounds = if args.quick { 11 } else { 31 };
         report.overheads = overhead::measure(runner, &args.disk.program()?, &args.own, rounds, report.learn_s)?;
     }
     Ok(())
