@@ -78,7 +78,7 @@ fn an_emulated_disk_is_recognised_remembered_and_forgotten_when_the_file_is_dama
     assert_eq!((&status["selection"]["device"], status["in_flight_max"].as_u64()), (&"disk".into(), Some(8)));
     assert!(status["device"]["confidence"].as_f64() >= Some(0.9), "{status}");
     let text = place.good(&["status", "@mnt"]);
-    assert!(text.contains("learned    devices with an arm to move"), "{text}");
+    assert!(text.contains("learned    rotational devices"), "{text}");
     common::unmount(&place);
     // It is known from the beginning.
     mount(&place, &blind);

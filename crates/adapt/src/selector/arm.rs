@@ -121,7 +121,7 @@ impl fmt::Display for Arm {
     }
 }
 
-/// For devices with an arm to move, the likeliest first: what is tried first when nothing is known.
+/// For rotational devices, the likeliest first: what is tried first when nothing is known.
 const DISK: [&str; 9] = [
     "hbrr anticipation=on",
     "noop",

@@ -106,7 +106,7 @@ impl FromStr for Kind {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Device {
-    /// They have an arm to move.
+    /// They are rotational: distance costs time.
     Disk,
     /// They have none.
     Flash,
@@ -129,8 +129,8 @@ impl Device {
 impl fmt::Display for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Device::Disk => "devices with an arm to move",
-            Device::Flash => "devices without an arm to move",
+            Device::Disk => "rotational devices",
+            Device::Flash => "non-rotational devices",
             Device::Unknown => "devices of which nothing is known",
         })
     }
