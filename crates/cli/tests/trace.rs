@@ -223,7 +223,8 @@ fn a_mount_is_recorded_and_predicted_live() {
     let lines: Vec<Value> = place.good(&["trace", "cat", "--json", "@run.slt"]).lines().map(json).collect();
     assert_eq!(lines.len(), 50);
     assert!(lines.iter().all(|line| line["path"] == "a" && line["op"] == "write"), "{}", lines[0]);
-    for inside in ["@mnt/t.slt", "@mnt/../mnt/t.slt"] {
+    std::os::unix::fs::symlink(place.path("mnt/t.slt"), place.path("link.slt")).unwrap();
+    for inside in ["@mnt/t.slt", "@mnt/../mnt/t.slt", "@link.slt"] {
         let error = place.bad(&["trace", "start", "@mnt", "--out", inside]);
         assert!(error.contains("outside the mount"), "{error}");
     }
@@ -328,10 +329,13 @@ fn the_configuration_records_and_predicts_from_the_start() {
     let place = Place::new();
     let config =
         "[mount]\nsource = \"source\"\nmountpoint = \"mnt\"\ncache = \"none\"\n[trace]\nrecord = \"run.slt\"\n";
-    fs::write(place.path("c.toml"), config.replace("run.slt", "mnt/run.slt")).unwrap();
-    let error = place.bad(&["mount", "--daemon", "--log", "@log", "--config", "@c.toml"]);
-    assert!(error.contains("trace.record") && error.contains("outside the mount"), "{error}");
-    assert!(!place.is_mounted());
+    std::os::unix::fs::symlink(place.path("mnt/run.slt"), place.path("link.slt")).unwrap();
+    for inside in ["mnt/run.slt", "link.slt"] {
+        fs::write(place.path("c.toml"), config.replace("run.slt", inside)).unwrap();
+        let error = place.bad(&["mount", "--daemon", "--log", "@log", "--config", "@c.toml"]);
+        assert!(error.contains("trace.record") && error.contains("outside the mount"), "{error}");
+        assert!(!place.is_mounted());
+    }
     fs::write(place.path("c.toml"), format!("{config}checksums = true\n")).unwrap();
     place.good(&["mount", "--daemon", "--log", "@log", "--config", "@c.toml"]);
     write(&place, "a", 5);

@@ -1,5 +1,6 @@
 //! A tier as a storage.
 
+use std::any::Any;
 use std::ffi::{CString, OsStr};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::unix::ffi::OsStrExt;
@@ -40,9 +41,15 @@ impl Node for Object {
     }
 }
 
-impl OpenFile for Object {
+/// The file, opened.
+struct Opened {
+    /// Each write is durable when it returns (`O_SYNC`, `O_DSYNC`).
+    synchronous: bool,
+}
+
+impl OpenFile for Opened {
     fn id(&self) -> u64 {
-        self.0
+        FILE
     }
 }
 
@@ -158,8 +165,10 @@ impl Namespace for OneFile {
     fn removexattr(&self, _: &NodeRef, _: &OsStr) -> io::Result<()> {
         Err(Errno::NODATA.into())
     }
-    fn open(&self, node: &NodeRef, _: i32) -> io::Result<FileRef> {
-        if node.id() == FILE { Ok(Arc::new(Object(FILE))) } else { Err(Errno::ISDIR.into()) }
+    fn open(&self, node: &NodeRef, flags: i32) -> io::Result<FileRef> {
+        // Part of O_SYNC, too.
+        let synchronous = flags & libc::O_DSYNC != 0;
+        if node.id() == FILE { Ok(Arc::new(Opened { synchronous })) } else { Err(Errno::ISDIR.into()) }
     }
     fn create(
         &self,
@@ -177,11 +186,17 @@ impl Namespace for OneFile {
         Ok(())
     }
     fn fallocate(&self, _: &FileRef, mode: i32, offset: u64, len: u64, _: &Creator) -> io::Result<()> {
-        let mode = FallocateFlags::from_bits_retain(mode as u32) - FallocateFlags::KEEP_SIZE;
+        let mode = FallocateFlags::from_bits_retain(mode as u32);
+        let grows = !mode.contains(FallocateFlags::KEEP_SIZE)
+            && offset.checked_add(len).is_none_or(|end| end > self.tier.size());
+        let mode = mode - FallocateFlags::KEEP_SIZE;
         let trim = mode == FallocateFlags::PUNCH_HOLE;
         // Where that is no more than writing zeros, whoever asks knows better whether they are needed.
         if !self.tier.trims() || !(trim || mode == FallocateFlags::ZERO_RANGE) {
             return Err(Errno::OPNOTSUPP.into());
+        }
+        if grows {
+            return Err(Errno::NOSPC.into());
         }
         let end = offset.saturating_add(len).min(self.tier.size());
         self.tier.zero(offset, end.saturating_sub(offset), trim, false).map_err(coded)
@@ -218,7 +233,8 @@ impl Data for OneFile {
         }
         Ok((at - offset) as usize)
     }
-    fn write(&self, _: &FileRef, _: usize, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+    fn write(&self, file: &FileRef, _: usize, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        let opened: &Opened = (&**file as &dyn Any).downcast_ref().ok_or(Errno::XDEV)?;
         let len: usize = bufs.iter().map(|buf| buf.len()).sum();
         if offset.checked_add(len as u64).is_none_or(|end| end > self.tier.size()) {
             return Err(Errno::NOSPC.into());
@@ -227,6 +243,9 @@ impl Data for OneFile {
         for buf in bufs {
             self.tier.write(buf, at, false).map_err(coded)?;
             at += buf.len() as u64;
+        }
+        if opened.synchronous && len > 0 {
+            self.tier.flush_for(&self.user).map_err(coded)?;
         }
         Ok(len)
     }
@@ -241,8 +260,54 @@ impl Data for OneFile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Config, FileDevice, Geometry, Rule};
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use crate::{Config, Device, FileDevice, Geometry, Rule};
     use sluice_storage::Storage;
+
+    /// An SSD whose flushes are counted.
+    struct Counted(FileDevice, AtomicU64);
+
+    impl Device for Counted {
+        fn size(&self) -> u64 {
+            self.0.size()
+        }
+        fn read(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+            self.0.read(buf, offset)
+        }
+        fn write(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+            self.0.write(buf, offset)
+        }
+        fn flush(&self) -> io::Result<()> {
+            self.1.fetch_add(1, Ordering::SeqCst);
+            self.0.flush()
+        }
+        fn describe(&self) -> String {
+            self.0.describe()
+        }
+    }
+
+    /// Where the kernel has no cache it asks for no flush after such a write.
+    #[test]
+    fn what_is_written_synchronously_is_flushed_when_it_is_answered() {
+        let dir = tempfile::tempdir().unwrap();
+        let make = |name: &str, bytes| FileDevice::create(dir.path().join(name), bytes).unwrap();
+        let (disk, ssd) = (make("disk", 1 << 20), make("ssd", 2 << 20));
+        let geometry =
+            Geometry { queue_bytes: 1 << 20, segment_bytes: 64 << 10, area_bytes: 64 << 10, slot_bytes: 64 << 10 };
+        Tier::create(&disk, "disk", &ssd, geometry).unwrap();
+        let ssd = Arc::new(Counted(ssd, AtomicU64::new(0)));
+        let config = Config { rule: Rule::Always, ..Config::default() };
+        let tier = Arc::new(Tier::open(Arc::new(disk), ssd.clone(), config).unwrap());
+        let Storage { namespace, data } = OneFile::new(tier, OsStr::new("disk.img"), None).unwrap().into();
+        let node = namespace.lookup(&namespace.root(), OsStr::new("disk.img")).unwrap();
+        for (flags, is_flushed) in [(0, false), (libc::O_DSYNC, true), (libc::O_SYNC, true)] {
+            let file = namespace.open(&node, libc::O_RDWR | flags).unwrap();
+            let before = ssd.1.load(Ordering::SeqCst);
+            assert_eq!(data.write(&file, 0, 4096, &[IoSlice::new(&[1; 4096])]).unwrap(), 4096);
+            assert_eq!(ssd.1.load(Ordering::SeqCst) > before, is_flushed, "{flags:o}");
+        }
+    }
 
     #[test]
     fn the_disk_is_the_only_file_and_stays_as_large_as_it_is() {
@@ -273,6 +338,10 @@ mod tests {
         let beyond = data.write(&file, 0, end + 1, &[IoSlice::new(&ones)]).unwrap_err();
         assert_eq!(beyond.raw_os_error(), Some(libc::ENOSPC));
         data.sync(&file, true).unwrap();
+        // What would make it larger is refused, and what reaches beyond the end without that is not.
+        let zero = |mode| namespace.fallocate(&file, libc::FALLOC_FL_ZERO_RANGE | mode, end, 8192, &Creator::process());
+        assert_eq!(zero(0).unwrap_err().raw_os_error(), Some(libc::ENOSPC));
+        zero(libc::FALLOC_FL_KEEP_SIZE).unwrap();
         // What is punched reads as zeros, whatever the log had.
         let user = Creator::process();
         let punch = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;

@@ -123,7 +123,10 @@ impl Coherence {
 
     /// A change through this mount has ended.
     fn changed(&self) {
-        self.last_ended_ns.fetch_max(now_ns(), Ordering::SeqCst);
+        let now = now_ns();
+        let later = |last| Some(if is_set_back(now, last) { now } else { now.max(last) });
+        // Always some.
+        let _ = self.last_ended_ns.fetch_update(Ordering::SeqCst, Ordering::SeqCst, later);
         self.ended.fetch_add(1, Ordering::SeqCst);
     }
 
@@ -146,7 +149,8 @@ impl Coherence {
     /// from it later.
     pub(crate) fn is_quiet(&self) -> bool {
         let idle = self.begun.load(Ordering::SeqCst) == self.before();
-        idle && now_ns().saturating_sub(self.last_ended_ns.load(Ordering::SeqCst)) > PAUSE_NS
+        let (now, last) = (now_ns(), self.last_ended_ns.load(Ordering::SeqCst));
+        idle && (now.saturating_sub(last) > PAUSE_NS || is_set_back(now, last))
     }
 
     /// Compares the file with its pages, and takes changes of our own over.
@@ -246,6 +250,11 @@ impl Invalidator {
     }
 }
 
+/// Whether the system's clock was set back since: not by what threads are late with.
+fn is_set_back(now_ns: u64, last_ns: u64) -> bool {
+    last_ns > now_ns.saturating_add(1_000_000_000)
+}
+
 fn now_ns() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
 }
@@ -305,6 +314,19 @@ mod tests {
         file.changing();
         file.changed();
         assert_eq!(judge(&file, &attr(now_ns() + 1_000_000_000, 7)), Verdict::Drop, "after our last one");
+    }
+
+    /// Else what others do until it is as late again would count as done here.
+    #[test]
+    fn a_clock_that_was_set_back_hides_nothing() {
+        let file = Coherence::default();
+        assert_eq!(judge(&file, &attr(now_ns() - 1_000_000_000, 5)), Verdict::Keep);
+        file.last_ended_ns.store(now_ns() + 3_600_000_000_000, Ordering::SeqCst);
+        assert!(file.is_quiet());
+        file.changing();
+        file.changed();
+        assert!(!file.is_quiet());
+        assert_eq!(judge(&file, &attr(now_ns() + 5_000_000_000, 5)), Verdict::Drop, "after our last one");
     }
 
     #[test]

@@ -22,6 +22,7 @@ use super::protocol::{
 use super::window::Window;
 use super::{elsewhere, key, make_directory};
 use crate::config;
+use crate::mount::is_inside;
 use crate::predict::{self, Predictions};
 
 /// Most clients at a time.
@@ -243,13 +244,10 @@ fn answer(served: &Served, command: Command) -> Reply {
 pub(crate) fn start_recording(handle: &MountHandle, path: &Path, options: RecordOptions) -> anyhow::Result<()> {
     let mountpoint = handle.mountpoint();
     let dir = path.parent().unwrap_or(Path::new("/"));
-    if !path.is_absolute() || path.starts_with(mountpoint) {
+    if !path.is_absolute() || path.starts_with(mountpoint) || is_inside(path, mountpoint) {
         anyhow::bail!("{}: the trace must lie outside the mount {}", path.display(), mountpoint.display());
     }
-    let real = dir.canonicalize().with_context(|| dir.display().to_string())?;
-    if real.starts_with(mountpoint) {
-        anyhow::bail!("{}: the trace must lie outside the mount {}", path.display(), mountpoint.display());
-    }
+    dir.canonicalize().with_context(|| dir.display().to_string())?;
     Ok(handle.volume().start_recording_with(path, &mountpoint.display().to_string(), options)?)
 }
 

@@ -330,7 +330,7 @@ fn check_inside(settings: &Settings, mountpoint: &Path) -> anyhow::Result<()> {
 }
 
 /// Whether a file lies inside a mountpoint. Where either is missing, opening it says so.
-pub(super) fn is_inside(file: &Path, mountpoint: &Path) -> bool {
+pub(crate) fn is_inside(file: &Path, mountpoint: &Path) -> bool {
     let Ok(mut file) = std::path::absolute(file) else { return false };
     // A link leads to where it does, also if nothing is there yet; the kernel follows 40 at most.
     for _ in 0..40 {

@@ -263,13 +263,15 @@ pub(super) fn until_the_end(mounted: Mounted) -> anyhow::Result<ExitCode> {
     if report.failed > 0 {
         tracing::warn!(failed = report.failed, "requests were still queued at the end and failed");
     }
-    if let Some(tier) = tier {
-        tier.end();
+    let ended = tier.map_or(Ok(()), Tiered::end);
+    // One error is told where this ends.
+    if let (Err(_), Err(error)) = (&result, &ended) {
+        tracing::error!("{error:#}");
     }
     tracing::info!("{} is unmounted", handle.mountpoint().display());
     drop(server);
     result.with_context(|| format!("{}: serving the mount failed", handle.mountpoint().display()))?;
-    Ok(ExitCode::SUCCESS)
+    ended.map(|()| ExitCode::SUCCESS)
 }
 
 /// Who reads what is logged.

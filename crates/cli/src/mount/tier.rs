@@ -21,11 +21,13 @@ pub(crate) struct Tiered {
 
 impl Tiered {
     /// Writes back what is to be written back, and makes the rest durable. Nobody uses it any more.
-    pub(super) fn end(self) {
+    ///
+    /// # Errors
+    /// Those of the devices: what was written and not synced may be lost.
+    pub(super) fn end(self) -> anyhow::Result<()> {
         drop(self.runner);
-        if let Err(error) = self.tier.end() {
-            tracing::error!("the tier: {error}; what was not written back is in its log");
-        }
+        let ended = self.tier.end();
+        ended.context("the tier: its end; what was written and not synced may be lost, what was synced is on the disk or in its log")
     }
 }
 
