@@ -39,7 +39,7 @@ const MEAN_BAR: f64 = 1.1;
 /// What a mount takes to forget some thousand files.
 const FORGETTING: Duration = Duration::from_millis(200);
 
-/// Runs of a side from which on what is below the bar may be chance, and how likely chance is if it is not.
+/// Runs of a side from which on it can be told whether it is at the bar, and how likely chance is at most where that is told.
 const RUNS_MIN: usize = 5;
 const CHANCE_MAX: f64 = 0.05;
 
@@ -151,33 +151,39 @@ struct Row {
     deciding: f64,
 }
 
-/// Of a row.
+/// Of a row: whether adaptive's runs are above 0.95 of the runs of the best of the others, by the one-sided test of Wilcoxon, Mann and Whitney
+/// at 5 %. That this best was chosen after the fact, which is to its advantage, is not corrected for. With fewer than five runs of a side the
+/// ratio of the medians says it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Verdict {
-    /// The ratio is at the bar.
+    /// They are.
     Reached,
-    /// It is below, and that may be chance: of as many runs as can tell, by the test of Wilcoxon, Mann and Whitney, what the best of the
-    /// others gave above the bar. Nothing is made of that best having been chosen after the fact, which is to its advantage.
-    Tie,
-    /// It is below, and that is no chance, or nobody can tell.
+    /// Nobody can tell, whatever the ratio.
+    Undecided,
+    /// They are below.
     Missed,
 }
 
 impl Verdict {
     fn of(ratio: f64, adaptive: &[f64], best: &[f64]) -> Verdict {
-        let wanted: Vec<f64> = best.iter().map(|rate| rate * BAR).collect();
-        if ratio >= BAR {
-            return Verdict::Reached;
+        if adaptive.len().min(best.len()) < RUNS_MIN {
+            return if ratio >= BAR { Verdict::Reached } else { Verdict::Missed };
         }
-        let can_tell = adaptive.len().min(best.len()) >= RUNS_MIN;
-        if can_tell && chance_above(&wanted, adaptive) > CHANCE_MAX { Verdict::Tie } else { Verdict::Missed }
+        let wanted: Vec<f64> = best.iter().map(|rate| rate * BAR).collect();
+        if chance_above(adaptive, &wanted) <= CHANCE_MAX {
+            Verdict::Reached
+        } else if chance_above(&wanted, adaptive) <= CHANCE_MAX {
+            Verdict::Missed
+        } else {
+            Verdict::Undecided
+        }
     }
 
     fn mark(self) -> char {
         match self {
             Verdict::Reached => ' ',
-            Verdict::Tie => '~',
+            Verdict::Undecided => '~',
             Verdict::Missed => '!',
         }
     }
@@ -196,9 +202,10 @@ struct Report {
     bar: f64,
     /// What the best is taken of.
     fixed: Vec<String>,
-    /// Workloads that reach the bar, and those that may be below it by chance.
+    /// Workloads that reach the bar, those of which nobody can tell, and those whose ratio is at the bar, told or not.
     reached: usize,
-    ties: usize,
+    undecided: usize,
+    at_bar: usize,
     /// Over the best kernel scheduler, geometric mean of all workloads.
     mean_over_kernel: f64,
     interrupted: bool,
@@ -242,7 +249,8 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         bar: BAR,
         fixed: sides(args).iter().filter(|side| side.policy.is_some()).map(Side::name).collect(),
         reached: 0,
-        ties: 0,
+        undecided: 0,
+        at_bar: 0,
         mean_over_kernel: 0.0,
         interrupted: false,
     };
@@ -502,7 +510,8 @@ impl Report {
     fn sum_up(&mut self) {
         self.rows.sort_by(|a, b| a.ratio.total_cmp(&b.ratio));
         let judged = |as_what: Verdict| self.rows.iter().filter(|row| row.verdict == as_what).count();
-        (self.reached, self.ties) = (judged(Verdict::Reached), judged(Verdict::Tie));
+        (self.reached, self.undecided) = (judged(Verdict::Reached), judged(Verdict::Undecided));
+        self.at_bar = self.rows.iter().filter(|row| row.ratio >= BAR).count();
         let over: Vec<f64> = self.rows.iter().map(|row| row.adaptive_mb_s / row.best_kernel_mb_s).collect();
         self.mean_over_kernel = geometric_mean(&over);
         self.overhead = self.overheads.iter().map(|one| 1.0 - one.ratio).max_by(f64::total_cmp);
@@ -541,15 +550,17 @@ impl Report {
         if !self.rows.is_empty() {
             let missed = |is_missed: bool| if is_missed { "MISSED " } else { "" };
             output::line(format_args!(
-                "\n{}{} of {} workloads reach {BAR} of the best of {} fixed configurations and {} kernel schedulers, {} more (~) may be below it by chance \
-                 (Wilcoxon, Mann and Whitney, 5 %), the others (!) are not, or have too few runs to tell; {}geometric mean over the best kernel scheduler {:.2}, bar {MEAN_BAR}; deciding took {:.3} % \
-                 of a core at most",
-                missed(self.reached + self.ties < self.rows.len()),
-                self.reached,
+                "\n{}{} of {} workloads have {BAR} of the best of {} fixed configurations and {} kernel schedulers, or more. By the test of Wilcoxon, Mann and \
+                 Whitney at 5 % {} are above it, {} (!) below, and of {} (~) it does not tell (with fewer than {RUNS_MIN} runs the ratio does); {}geometric mean over \
+                 the best kernel scheduler {:.2}, bar {MEAN_BAR}; deciding took {:.3} % of a core at most",
+                missed(self.at_bar < self.rows.len()),
+                self.at_bar,
                 self.rows.len(),
                 self.fixed.len(),
                 SCHEDULERS.len(),
-                self.ties,
+                self.reached,
+                self.rows.len() - self.reached - self.undecided,
+                self.undecided,
                 missed(self.mean_over_kernel < MEAN_BAR),
                 self.mean_over_kernel,
                 self.rows.iter().map(|row| row.deciding).fold(0.0, f64::max) * 100.0
@@ -614,16 +625,18 @@ mod tests {
     }
 
     #[test]
-    fn below_the_bar_is_chance_only_if_there_are_runs_enough_to_tell() {
+    fn what_is_at_the_bar_is_told_where_there_are_runs_enough() {
         let of = |adaptive: &[f64], best: &[f64]| {
             let middle = |runs: &[f64]| median(&mut runs.to_vec()).0;
             Verdict::of(middle(adaptive) / middle(best), adaptive, best)
         };
         let best = [100.0, 101.0, 102.0, 103.0, 104.0];
-        assert_eq!(of(&[97.5, 90.0, 97.0, 99.0, 100.0], &best), Verdict::Reached);
-        assert_eq!(of(&[96.0, 90.0, 99.0, 80.0, 98.0], &best), Verdict::Tie);
+        assert_eq!(of(&[99.0, 100.0, 101.0, 102.0, 103.0], &best), Verdict::Reached);
+        assert_eq!(of(&[97.5, 90.0, 97.0, 99.0, 100.0], &best), Verdict::Undecided, "its median is at the bar");
+        assert_eq!(of(&[96.0, 90.0, 99.0, 80.0, 98.0], &best), Verdict::Undecided, "its median is not");
         assert_eq!(of(&[94.0, 90.0, 92.0, 80.0, 93.0], &best), Verdict::Missed);
-        assert_eq!(of(&[90.0, 99.0, 95.0, 96.0], &best[1..]), Verdict::Missed, "four cannot tell");
+        assert_eq!(of(&[90.0, 99.0, 95.0, 96.0], &best[1..]), Verdict::Missed, "of four the medians say it");
+        assert_eq!(of(&[90.0, 99.0, 98.0, 99.0], &best[1..]), Verdict::Reached);
     }
 
     #[test]
