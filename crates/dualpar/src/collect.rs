@@ -245,8 +245,46 @@ fn write_all(group: &Group, taken: &[usize], descriptor: &OwnedFd, written: &mut
     })
 }
 
+/// How long a range is waited for that somebody has locked, and how often it is looked at.
+const LOCK_PATIENCE: Duration = Duration::from_secs(10);
+const LOCK_PAUSE: Duration = Duration::from_millis(1);
+
+/// A range of a file that nobody else has locked, until dropped.
+struct Locked<'a>(&'a OwnedFd, libc::flock);
+
+/// MPICH reads, changes and writes back whole blocks for calls whose pieces have gaps (ROMIO's data sieving), with the block locked: what is
+/// written meanwhile without a lock is undone. These locks are of an open file, which all threads that write a batch have in common,
+/// and meet those of processes. None where there are no locks, or whoever has one keeps it: that is not MPICH.
+fn lock(descriptor: &OwnedFd, offset: u64, len: usize) -> Option<Locked<'_>> {
+    // SAFETY: numbers only; all zeros is one of it.
+    let mut range: libc::flock = unsafe { std::mem::zeroed() };
+    (range.l_type, range.l_whence) = (libc::F_WRLCK as _, libc::SEEK_SET as _);
+    (range.l_start, range.l_len) = (offset as libc::off_t, len as libc::off_t);
+    let begin = Instant::now();
+    loop {
+        // SAFETY: the descriptor is open, the range is there.
+        if unsafe { libc::fcntl(descriptor.as_raw_fd(), libc::F_OFD_SETLK, &raw const range) } == 0 {
+            return Some(Locked(descriptor, range));
+        }
+        match std::io::Error::last_os_error().raw_os_error() {
+            Some(libc::EAGAIN | libc::EACCES) if begin.elapsed() < LOCK_PATIENCE => std::thread::sleep(LOCK_PAUSE),
+            Some(libc::EINTR) => {}
+            _ => return None,
+        }
+    }
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        self.1.l_type = libc::F_UNLCK as _;
+        // SAFETY: as above.
+        unsafe { libc::fcntl(self.0.as_raw_fd(), libc::F_OFD_SETLK, &raw const self.1) };
+    }
+}
+
 /// Writes `buffer` at `offset`.
 fn write_at(descriptor: &OwnedFd, offset: u64, buffer: &[u8]) -> Result<(), i32> {
+    let _locked = lock(descriptor, offset, buffer.len());
     let mut done = 0;
     while done < buffer.len() {
         let rest = &buffer[done..];

@@ -365,6 +365,47 @@ fn a_process_reads_what_it_has_written_and_others_see_it_before_messages() {
     assert_eq!((result, len(), did.collected, did.written), (Ok(()), 33, 5, 4));
 }
 
+/// As MPICH does it for a call whose pieces have gaps: it reads a block, changes some of it, and writes all of it back.
+fn a_collected_write_is_not_undone_by_who_has_its_block_locked() {
+    let (file, begun) = (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
+    file.write_all_at(&[0; 4096], 0).unwrap();
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let sieving = beside(|| {
+        let file = std::fs::File::options().read(true).write(true).open(&path).unwrap();
+        // SAFETY: numbers only; all zeros is one of it.
+        let mut block: libc::flock = unsafe { std::mem::zeroed() };
+        (block.l_type, block.l_len) = (libc::F_WRLCK as _, 4096);
+        // SAFETY: the file is open, the block is there.
+        assert_eq!(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLK, &raw const block) }, 0);
+        let mut bytes = [0; 4096];
+        file.read_exact_at(&mut bytes, 0).unwrap();
+        begun.write_all_at(b".", 0).unwrap();
+        // Until somebody has written all the same, or could have many times.
+        let (begin, mut now) = (std::time::Instant::now(), [0; 1]);
+        while now == [0] && begin.elapsed() < Duration::from_millis(200) {
+            file.read_exact_at(&mut now, 100).unwrap();
+        }
+        file.write_all_at(&bytes, 0).unwrap();
+        0
+    });
+    while begun.metadata().unwrap().len() == 0 {}
+    let settings = Settings { forced: true, ..Settings::default() };
+    let group = Group::alone().unwrap();
+    let no_ghosts = Some("none are wanted".to_owned());
+    let mut process = Process::new(Setup { group, servers: Vec::new(), run: 1, settings, no_ghosts });
+    let index = process.open(file.as_fd(), true, true, true).unwrap();
+    let mut bytes = *b"mine";
+    let memory = [Range::new(bytes.as_mut_ptr() as u64, 4)];
+    // SAFETY: the memory of `bytes`, for this call.
+    assert_eq!(process.write(index, &[Range::new(100, 4)], unsafe { Memory::new(&memory) }), Answer::Served);
+    process.message();
+    assert_eq!(ended(sieving), Some(0));
+    let mut found = [0; 4];
+    file.read_exact_at(&mut found, 100).unwrap();
+    assert_eq!(&found, b"mine");
+    assert_eq!(process.close(index).0, Ok(()));
+}
+
 fn a_collected_write_that_fails_is_told_when_the_file_is_closed() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("file");
@@ -418,7 +459,7 @@ fn leaves_the_program_its_descriptors() {
 }
 
 fn main() {
-    let tests: [(&str, fn()); 13] = [
+    let tests: [(&str, fn()); 14] = [
         ("leaves_the_program_its_descriptors", leaves_the_program_its_descriptors),
         ("tells_what_it_would_read", tells_what_it_would_read),
         ("opens_what_reading_does_not_change", opens_what_reading_does_not_change),
@@ -433,6 +474,10 @@ fn main() {
         (
             "a_process_reads_what_it_has_written_and_others_see_it_before_messages",
             a_process_reads_what_it_has_written_and_others_see_it_before_messages,
+        ),
+        (
+            "a_collected_write_is_not_undone_by_who_has_its_block_locked",
+            a_collected_write_is_not_undone_by_who_has_its_block_locked,
         ),
         (
             "a_collected_write_that_fails_is_told_when_the_file_is_closed",

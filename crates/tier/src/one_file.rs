@@ -30,7 +30,6 @@ pub struct OneFile {
     name: CString,
     /// What emulates the disk.
     emulation: Option<Arc<dyn Data>>,
-    user: User,
 }
 
 struct Object(u64);
@@ -45,6 +44,14 @@ impl Node for Object {
 struct Opened {
     /// Each write is durable when it returns (`O_SYNC`, `O_DSYNC`).
     synchronous: bool,
+    /// Whoever has opened it hears of each flush that failed.
+    user: User,
+}
+
+impl Opened {
+    fn of(file: &FileRef) -> io::Result<&Opened> {
+        Ok((&**file as &dyn Any).downcast_ref().ok_or(Errno::XDEV)?)
+    }
 }
 
 impl OpenFile for Opened {
@@ -63,7 +70,7 @@ impl OneFile {
         if bytes.is_empty() || bytes.contains(&b'/') {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{}: not a file's name", name.display())));
         }
-        Ok(OneFile { user: tier.user(), tier, name: CString::new(bytes)?, emulation })
+        Ok(OneFile { tier, name: CString::new(bytes)?, emulation })
     }
 
     fn attr(&self, id: u64) -> Attr {
@@ -168,7 +175,10 @@ impl Namespace for OneFile {
     fn open(&self, node: &NodeRef, flags: i32) -> io::Result<FileRef> {
         // Part of O_SYNC, too.
         let synchronous = flags & libc::O_DSYNC != 0;
-        if node.id() == FILE { Ok(Arc::new(Opened { synchronous })) } else { Err(Errno::ISDIR.into()) }
+        match node.id() {
+            FILE => Ok(Arc::new(Opened { synchronous, user: self.tier.user() })),
+            _ => Err(Errno::ISDIR.into()),
+        }
     }
     fn create(
         &self,
@@ -234,7 +244,7 @@ impl Data for OneFile {
         Ok((at - offset) as usize)
     }
     fn write(&self, file: &FileRef, _: usize, offset: u64, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
-        let opened: &Opened = (&**file as &dyn Any).downcast_ref().ok_or(Errno::XDEV)?;
+        let opened = Opened::of(file)?;
         let len: usize = bufs.iter().map(|buf| buf.len()).sum();
         if offset.checked_add(len as u64).is_none_or(|end| end > self.tier.size()) {
             return Err(Errno::NOSPC.into());
@@ -245,12 +255,12 @@ impl Data for OneFile {
             at += buf.len() as u64;
         }
         if opened.synchronous && len > 0 {
-            self.tier.flush_for(&self.user).map_err(coded)?;
+            self.tier.flush_for(&opened.user).map_err(coded)?;
         }
         Ok(len)
     }
-    fn sync(&self, _: &FileRef, _: bool) -> io::Result<()> {
-        self.tier.flush_for(&self.user).map_err(coded)
+    fn sync(&self, file: &FileRef, _: bool) -> io::Result<()> {
+        self.tier.flush_for(&Opened::of(file)?.user).map_err(coded)
     }
     fn size_at_least(&self, _: &FileRef, _: u64) -> io::Result<u64> {
         Ok(self.tier.size())
@@ -260,15 +270,16 @@ impl Data for OneFile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::path::Path;
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
     use crate::{Config, Device, FileDevice, Geometry, Rule};
     use sluice_storage::Storage;
 
-    /// An SSD whose flushes are counted.
-    struct Counted(FileDevice, AtomicU64);
+    /// A device whose flushes are counted; the next one may fail.
+    struct Watched(FileDevice, AtomicU64, AtomicBool);
 
-    impl Device for Counted {
+    impl Device for Watched {
         fn size(&self) -> u64 {
             self.0.size()
         }
@@ -280,26 +291,48 @@ mod tests {
         }
         fn flush(&self) -> io::Result<()> {
             self.1.fetch_add(1, Ordering::SeqCst);
-            self.0.flush()
+            if self.2.swap(false, Ordering::SeqCst) { Err(io::Error::other("not flushed")) } else { self.0.flush() }
         }
         fn describe(&self) -> String {
             self.0.describe()
         }
     }
 
+    /// A disk, an SSD, and the file; writes go to the one that the rule says.
+    fn watched(dir: &Path, rule: Rule) -> (Arc<Watched>, Arc<Watched>, Storage) {
+        let make = |name: &str, bytes| {
+            let device = FileDevice::create(dir.join(name), bytes).unwrap();
+            Arc::new(Watched(device, AtomicU64::new(0), AtomicBool::new(false)))
+        };
+        let (disk, ssd) = (make("disk", 1 << 20), make("ssd", 2 << 20));
+        let geometry =
+            Geometry { queue_bytes: 1 << 20, segment_bytes: 64 << 10, area_bytes: 64 << 10, slot_bytes: 64 << 10 };
+        Tier::create(&*disk, "disk", &*ssd, geometry).unwrap();
+        let tier = Tier::open(disk.clone(), ssd.clone(), Config { rule, ..Config::default() }).unwrap();
+        (disk, ssd, OneFile::new(Arc::new(tier), OsStr::new("disk.img"), None).unwrap().into())
+    }
+
+    #[test]
+    fn whoever_has_it_open_hears_of_a_flush_that_failed() {
+        let dir = tempfile::tempdir().unwrap();
+        let (disk, _, Storage { namespace, data }) = watched(dir.path(), Rule::Never);
+        let node = namespace.lookup(&namespace.root(), OsStr::new("disk.img")).unwrap();
+        let open = || namespace.open(&node, libc::O_RDWR).unwrap();
+        let (one, other) = (open(), open());
+        data.write(&other, 0, 4096, &[IoSlice::new(&[1; 4096])]).unwrap();
+        disk.2.store(true, Ordering::SeqCst);
+        for file in [&one, &other] {
+            assert!(data.sync(file, true).is_err(), "it may have lost what was written");
+            assert!(data.sync(file, true).is_ok(), "once");
+        }
+        assert!(data.sync(&open(), true).is_ok(), "that was before");
+    }
+
     /// Where the kernel has no cache it asks for no flush after such a write.
     #[test]
     fn what_is_written_synchronously_is_flushed_when_it_is_answered() {
         let dir = tempfile::tempdir().unwrap();
-        let make = |name: &str, bytes| FileDevice::create(dir.path().join(name), bytes).unwrap();
-        let (disk, ssd) = (make("disk", 1 << 20), make("ssd", 2 << 20));
-        let geometry =
-            Geometry { queue_bytes: 1 << 20, segment_bytes: 64 << 10, area_bytes: 64 << 10, slot_bytes: 64 << 10 };
-        Tier::create(&disk, "disk", &ssd, geometry).unwrap();
-        let ssd = Arc::new(Counted(ssd, AtomicU64::new(0)));
-        let config = Config { rule: Rule::Always, ..Config::default() };
-        let tier = Arc::new(Tier::open(Arc::new(disk), ssd.clone(), config).unwrap());
-        let Storage { namespace, data } = OneFile::new(tier, OsStr::new("disk.img"), None).unwrap().into();
+        let (_, ssd, Storage { namespace, data }) = watched(dir.path(), Rule::Always);
         let node = namespace.lookup(&namespace.root(), OsStr::new("disk.img")).unwrap();
         for (flags, is_flushed) in [(0, false), (libc::O_DSYNC, true), (libc::O_SYNC, true)] {
             let file = namespace.open(&node, libc::O_RDWR | flags).unwrap();

@@ -148,6 +148,20 @@ struct Scan<'a> {
     bytes: Vec<u8>,
 }
 
+/// Pieces of a segment that cannot be read as a whole, and of those that cannot be read either.
+const PIECES: &[usize] = &[64 << 10, 4096, SECTOR];
+
+/// Reads around what cannot be read: that is as good as damaged, and zeros here.
+fn read_what_can_be(ssd: &dyn Device, bytes: &mut [u8], start: u64, pieces: &[usize]) {
+    let Some((&len, smaller)) = pieces.split_first() else { return bytes.fill(0) };
+    for (number, piece) in bytes.chunks_mut(len).enumerate() {
+        let at = start + (number * len) as u64;
+        if ssd.read(piece, at).is_err() {
+            read_what_can_be(ssd, piece, at, smaller);
+        }
+    }
+}
+
 impl Scan<'_> {
     /// False if the log ends before or in this segment.
     fn segment(&mut self, segment: u32) -> io::Result<bool> {
@@ -181,9 +195,9 @@ impl Scan<'_> {
 
     fn read(&mut self, segment: u32) -> io::Result<()> {
         self.bytes.resize(self.superblock.segment_bytes as usize, 0);
-        match self.ssd.read(&mut self.bytes, self.superblock.segment_start(segment)) {
-            // What cannot be read is as good as damaged.
-            Err(_) if self.salvage => self.bytes.fill(0),
+        let start = self.superblock.segment_start(segment);
+        match self.ssd.read(&mut self.bytes, start) {
+            Err(_) if self.salvage => read_what_can_be(self.ssd, &mut self.bytes, start, PIECES),
             result => result?,
         }
         Ok(())
@@ -206,7 +220,11 @@ impl Scan<'_> {
             return Ok(None);
         }
         let mut bytes = vec![0; list];
-        self.ssd.read(&mut bytes, end - (SECTOR + list) as u64)?;
+        match self.ssd.read(&mut bytes, end - (SECTOR + list) as u64) {
+            // The records themselves may be readable.
+            Err(_) if self.salvage => return Ok(None),
+            result => result?,
+        }
         let Some(entries) = Summary::decode_entries(&bytes, count, crc) else { return Ok(None) };
         summary.entries = entries.into_iter().filter(|entry| self.is_possible(entry)).collect();
         Ok((summary.entries.len() == count).then_some(summary))

@@ -540,3 +540,56 @@ fn a_flush_of_the_disk_that_failed_is_told_to_everybody_once() {
     tier.write(&[2; 512], 0, false).unwrap();
     assert!(tier.flush_for(&users[2]).is_err() && tier.flush_for(&users[2]).is_ok());
 }
+
+/// An SSD some of whose sectors cannot be read.
+struct Unreadable(Arc<Recorder>, Vec<u64>);
+
+impl Device for Unreadable {
+    fn size(&self) -> u64 {
+        self.0.size()
+    }
+    fn read(&self, buf: &mut [u8], offset: u64) -> std::io::Result<()> {
+        let end = offset + buf.len() as u64;
+        if self.1.iter().any(|&sector| sector < end && sector + 512 > offset) {
+            return Err(std::io::Error::other("a medium error"));
+        }
+        self.0.read(buf, offset)
+    }
+    fn write(&self, buf: &[u8], offset: u64) -> std::io::Result<()> {
+        self.0.write(buf, offset)
+    }
+    fn flush(&self) -> std::io::Result<()> {
+        self.0.flush()
+    }
+    fn describe(&self) -> String {
+        self.0.describe()
+    }
+}
+
+#[test]
+fn a_sector_that_cannot_be_read_costs_no_record_but_its_own() {
+    // In the list of the first segment's summary; in the data of the eighth record, in a segment that has none yet.
+    let list = LOG_START + u64::from(SEGMENT) - 1024;
+    let data = LOG_START + 2 * u64::from(SEGMENT) + 4608 + 1024;
+    for (sector, lost) in [(list, None), (data, Some(7))] {
+        let pair = Pair::new();
+        let tier = pair.open();
+        // Three in each segment.
+        for at in 0..9 {
+            tier.write(&[at as u8 + 1; 4096], at * 4096, true).unwrap();
+        }
+        drop(tier);
+        let open = |config: Config| {
+            Tier::open(pair.disk.clone(), Arc::new(Unreadable(pair.ssd.clone(), vec![sector])), config)
+        };
+        assert!(open(always()).is_err(), "whoever does not salvage hears of it");
+        let tier = open(Config { salvage: true, ..always() }).unwrap();
+        for at in 0..9 {
+            let found = read(&tier, at * 4096, 4096);
+            match lost == Some(at) {
+                true => assert!(found.is_err(), "record {at}: its data cannot be read"),
+                false => assert_eq!(found.unwrap(), [at as u8 + 1; 4096], "record {at}"),
+            }
+        }
+    }
+}

@@ -74,7 +74,9 @@ int phase_hear(xlator_t *this, dict_t *words, dict_t *xdata)
     if (!phase || !phase->data || !xdata || !dict_get_sizen(xdata, JOB_KEY) || dict_get_uint32(xdata, UID_KEY, &uid) ||
         dict_get_uint64(xdata, CLIENT_KEY, &client) || dict_get_uint64(xdata, NUMBER_KEY, &number))
         return EOPNOTSUPP;
-    bool computes = !strncmp(phase->data, "compute", (size_t)phase->len);
+    static const char compute[] = "compute";
+    size_t length = strnlen(phase->data, (size_t)phase->len);
+    bool computes = length == sizeof compute - 1 && !memcmp(phase->data, compute, length);
     if (sluice_activity(translator->client, application(NULL, uid, xdata), client, number, computes) != SLUICE_OK)
         gf_log(this->name, GF_LOG_WARNING, "what a program does: %s", sluice_last_error());
     return 0;
