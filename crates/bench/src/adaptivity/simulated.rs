@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use serde::Serialize;
-use sluice_adapt::selector::{Arm, Device, Why, arms};
+use sluice_adapt::selector::{Arm, Device, Knowledge, Why, arms};
 use sluice_cli::output;
 use sluice_core::{Anticipation, EngineConfig, PolicyConfig, WindowFeatures};
 use sluice_notation::counted;
@@ -71,6 +71,8 @@ struct Row {
     adaptive_mb_s: f64,
     /// The same once more, with what was learned the first time.
     remembering_mb_s: f64,
+    /// With what was learned in the run of the seed before, of other phases (of the last seed, where it is the first); none with one seed.
+    elsewhere_mb_s: Option<f64>,
     /// The time of each phase alone, on a server that nothing was asked of before, with the arm that is best then.
     oracle_mb_s: f64,
     /// One after the other, as they come: with the best that was found of an arm for each phase. What a phase leaves to the next
@@ -323,23 +325,19 @@ impl Bed {
         all.into_iter().min_by(|a, b| a.1.seconds.total_cmp(&b.1.seconds)).context("three")
     }
 
-    fn row(&self, name: &str, lengths: (f64, f64), seed: u64, costs: &mut Costs) -> anyhow::Result<Row> {
+    /// A row, and what was learned from nothing.
+    fn row(&self, name: &str, lengths: (f64, f64), seed: u64, costs: &mut Costs) -> anyhow::Result<(Row, Knowledge)> {
         let phases = self.phases(seed, lengths);
         let alone = self.alone(&phases, seed)?;
         let fixed =
             self.arms.iter().map(|arm| self.fixed(&phases, arm, seed)).collect::<anyhow::Result<Vec<Timing>>>()?;
         let (arms, sequence) = self.best_sequence(&phases, &alone, &fixed, seed)?;
         let follower = self.told(&phases, &arms, seed, &self.window, LATE)?;
-        let adaptive = || {
-            Adaptive::new(&self.plan(&phases, &self.arms[0], seed, &self.window)?.runs[0].scenario)
-                .map_err(anyhow::Error::from)
-        };
-        let mut own = Timed { adaptive: adaptive()?, took: Duration::ZERO, windows: 0, log: costs.logs[0].take() };
+        let mut own = self.selector(&phases, seed, None, costs.logs[0].take())?;
         let (cold, policy_changes) = self.adaptive(&phases, seed, &mut own)?;
         let selector = own.adaptive.server(0).context("no window has closed")?;
         let (told, knowledge) = (selector.explain(), selector.knowledge().clone());
-        let again = adaptive()?.remembering([(0, knowledge)].into());
-        let mut again = Timed { adaptive: again, took: Duration::ZERO, windows: 0, log: costs.logs[1].take() };
+        let mut again = self.selector(&phases, seed, Some(&knowledge), costs.logs[1].take())?;
         let (remembering, _) = self.adaptive(&phases, seed, &mut again)?;
         for log in [own.log.as_mut(), again.log.as_mut()].into_iter().flatten() {
             log.flush().context("the log of decisions")?;
@@ -360,13 +358,14 @@ impl Bed {
             remembering_s: remembering.phases[at],
             fixed_s: self.arms.iter().zip(&fixed).map(|(arm, timing)| (arm.to_string(), timing.phases[at])).collect(),
         };
-        Ok(Row {
+        let row = Row {
             workload: name.to_owned(),
             device: self.model.clone(),
             seed,
             real: false,
             adaptive_mb_s: mb / cold.seconds,
             remembering_mb_s: mb / remembering.seconds,
+            elsewhere_mb_s: None,
             oracle_mb_s: mb / alone.iter().map(|(_, seconds)| seconds).sum::<f64>(),
             sequence_mb_s: mb / sequence.seconds.min(fixed[fastest].seconds),
             follower_mb_s: mb / follower.seconds,
@@ -378,7 +377,46 @@ impl Bed {
             tried: told.tried_s / told.loaded_s.max(1e-9),
             seconds: cold.seconds,
             phases: phases.iter().enumerate().map(phase).collect(),
-        })
+        };
+        Ok((row, knowledge))
+    }
+
+    /// A row of each seed.
+    fn rows(
+        &self,
+        name: &str,
+        lengths: (f64, f64),
+        seeds: impl Iterator<Item = u64>,
+        costs: &mut Costs,
+    ) -> anyhow::Result<Vec<Row>> {
+        let drawn = seeds.map(|seed| self.row(name, lengths, seed, costs)).collect::<anyhow::Result<Vec<_>>>()?;
+        let (mut rows, learned): (Vec<Row>, Vec<Knowledge>) = drawn.into_iter().unzip();
+        if rows.len() > 1 {
+            let before = learned.iter().cycle().skip(learned.len() - 1);
+            for (row, knowledge) in rows.iter_mut().zip(before) {
+                let phases = self.phases(row.seed, lengths);
+                let mut elsewhere = self.selector(&phases, row.seed, Some(knowledge), None)?;
+                let (timing, _) = self.adaptive(&phases, row.seed, &mut elsewhere)?;
+                row.elsewhere_mb_s = Some(phases.iter().map(bytes).sum::<u64>() as f64 / 1e6 / timing.seconds);
+            }
+        }
+        Ok(rows)
+    }
+
+    fn selector(
+        &self,
+        phases: &[Phase],
+        seed: u64,
+        knows: Option<&Knowledge>,
+        log: Option<BufWriter<File>>,
+    ) -> anyhow::Result<Timed> {
+        let plan = self.plan(phases, &self.arms[0], seed, &self.window)?;
+        let adaptive = Adaptive::new(&plan.runs[0].scenario)?;
+        let adaptive = match knows {
+            Some(knowledge) => adaptive.remembering([(0, knowledge.clone())].into()),
+            None => adaptive,
+        };
+        Ok(Timed { adaptive, took: Duration::ZERO, windows: 0, log })
     }
 }
 
@@ -425,9 +463,8 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             if !args.wants(name) {
                 continue;
             }
-            for seed in args.first_seed..args.first_seed + args.seeds.unwrap_or(10) {
-                rows.push(bed.row(name, (least, most), seed, &mut costs)?);
-            }
+            let seeds = args.first_seed..args.first_seed + args.seeds.unwrap_or(10);
+            rows.extend(bed.rows(name, (least, most), seeds, &mut costs)?);
         }
     }
     let of_oracle: Vec<f64> = rows.iter().map(|row: &Row| row.remembering_mb_s / row.oracle_mb_s).collect();
@@ -468,7 +505,8 @@ fn print_rates(bed: &Bed) {
 fn print(report: &Report) {
     output::line(format_args!(
         "Simulated: {PHASES} phases of {KINDS} patterns drawn from a seed, 16 processes, one server with the engine of \
-         production. Cold: the selector knows nothing at the start; again: what it learned the first time. Cells: least and median \
+         production. Cold: the selector knows nothing at the start; again: what it learned the first time; elsewhere: what it learned in the run of \
+         another seed. Cells: least and median \
          of the throughput, as a share: of the oracle, which has the best arm of each phase alone; of the sequence, the best that was \
          found of arms for the phases as they come, each with what the one before has left to it; of the best fixed arm. Follower: \
          that sequence, by somebody who sees a change by two windows, as a share of the oracle.\n"
@@ -482,12 +520,13 @@ fn print(report: &Report) {
         ));
     }
     output::line(format_args!(
-        "\n{:<15}{:<22}{:>6}{:>16}{:>16}{:>16}{:>16}{:>16}{:>16}{:>16}{:>9}{:>8}",
+        "\n{:<15}{:<22}{:>6}{:>16}{:>16}{:>18}{:>16}{:>16}{:>16}{:>16}{:>16}{:>9}{:>8}",
         "device",
         "workload",
         "seeds",
         "oracle, cold",
         "oracle, again",
+        "oracle, elsewhere",
         "follower",
         "sequence, cold",
         "sequence, again",
@@ -507,10 +546,15 @@ fn print(report: &Report) {
         };
         let tried = rows.iter().map(|row| row.tried).sum::<f64>() / rows.len() as f64 * 100.0;
         output::line(format_args!(
-            "{device:<15}{workload:<22}{:>6}{:>16}{:>16}{:>16}{:>16}{:>16}{:>16}{:>16}{:>9}{tried:>7.1}%",
+            "{device:<15}{workload:<22}{:>6}{:>16}{:>16}{:>18}{:>16}{:>16}{:>16}{:>16}{:>16}{:>9}{tried:>7.1}%",
             rows.len(),
             range(|row| row.adaptive_mb_s / row.oracle_mb_s),
             range(|row| row.remembering_mb_s / row.oracle_mb_s),
+            if rows.len() > 1 {
+                range(|row| row.elsewhere_mb_s.unwrap_or(0.0) / row.oracle_mb_s)
+            } else {
+                "-".to_owned()
+            },
             range(|row| row.follower_mb_s / row.oracle_mb_s),
             range(|row| row.adaptive_mb_s / row.sequence_mb_s),
             range(|row| row.remembering_mb_s / row.sequence_mb_s),
