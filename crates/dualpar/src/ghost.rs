@@ -310,6 +310,7 @@ pub struct Ghost {
 pub fn fork(recorder: &Recorder, cage: &Cage) -> Result<Side> {
     let limit = address_space().map(|now| now.saturating_add(GROWTH));
     let parent = std::process::id();
+    let numbers = descriptors();
     let mut pidfd: libc::c_int = -1;
     // Without an exit signal: no handler of the program runs when it ends, and wait() does not see it.
     // SAFETY: like fork(); the handlers of pthread_atfork() do not run, so that the program does not notice. A lock that another
@@ -319,11 +320,12 @@ pub fn fork(recorder: &Recorder, cage: &Cage) -> Result<Side> {
         let (mut all, mut before) = (std::mem::zeroed(), std::mem::zeroed());
         libc::sigfillset(&raw mut all);
         libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
-        let pid =
-            libc::syscall(libc::SYS_clone, libc::CLONE_PIDFD as libc::c_ulong, 0, &raw mut pidfd, 0, 0) as libc::pid_t;
+        // The table of descriptors is the same one until the ghost leaves it.
+        let flags = (libc::CLONE_PIDFD | libc::CLONE_FILES) as libc::c_ulong;
+        let pid = libc::syscall(libc::SYS_clone, flags, 0, &raw mut pidfd, 0, 0) as libc::pid_t;
         if pid == 0 {
             IN_GHOST.store(true, Ordering::Relaxed);
-            if !confine(recorder, cage, limit, parent, &before) {
+            if !(leave_descriptors(&numbers) && confine(recorder, cage, limit, parent, &before)) {
                 end();
             }
         } else {
@@ -501,7 +503,6 @@ unsafe fn confine(recorder: &Recorder, cage: &Cage, limit: Option<u64>, parent: 
             libc::write(worst, b"1000".as_ptr().cast(), 4);
         }
         unshare_memory(recorder.place())
-            && close_descriptors()
             && libc::pthread_sigmask(libc::SIG_SETMASK, std::ptr::from_ref(mask), std::ptr::null_mut()) == 0
             && seccompiler::apply_filter(&cage.filter).is_ok()
     }
@@ -608,6 +609,35 @@ fn mapping_to_take(line: &[u8]) -> Option<(u64, u64)> {
     let number = |text: &[u8]| std::str::from_utf8(text).ok().and_then(|text| u64::from_str_radix(text, 16).ok());
     let dash = place.iter().position(|&byte| byte == b'-')?;
     Some((number(&place[..dash])?, number(&place[dash + 1..])?))
+}
+
+/// Numbers of this process's descriptors.
+fn descriptors() -> Vec<libc::c_int> {
+    let entries = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// Leaves the table that the process has, for one in which these numbers are `/dev/null`. Nothing is closed by that: closing a copy would have
+/// file systems that flush then (FUSE, NFS, Lustre) write out what the program has in their cache, wait for it, and tell the ghost what
+/// went wrong and not the program.
+///
+/// # Safety
+/// Only in a ghost, and before it opens anything.
+unsafe fn leave_descriptors(numbers: &[libc::c_int]) -> bool {
+    const UNSHARE: libc::c_uint = 1 << 1;
+    // SAFETY: numbers, and a string.
+    unsafe {
+        if libc::syscall(libc::SYS_close_range, 0, libc::c_uint::MAX, UNSHARE) != 0 {
+            // Linux before 5.9.
+            return libc::unshare(libc::CLONE_FILES) == 0 && close_descriptors();
+        }
+        let null = libc::open(c"/dev/null".as_ptr(), libc::O_RDWR);
+        for &number in numbers.iter().filter(|&&number| number != null) {
+            // Beyond what the process may have, where ours are, there stays none.
+            libc::dup2(null, number);
+        }
+        null >= 0
+    }
 }
 
 /// # Safety
