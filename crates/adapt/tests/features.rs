@@ -357,6 +357,23 @@ fn what_came_unheard_takes_nothing_from_what_is_heard() {
     assert_eq!((window.depth, window.files[0].features.depth), (Some(15.0), Some(15.0)));
 }
 
+/// More applications than are told apart: one of those that share a number gets another while it has a request under way.
+#[test]
+fn whatever_number_an_application_gets_its_answers_count_for_it() {
+    let mut watcher = Watcher::new(known(64 << 10), Time::ZERO);
+    let of = |app: u32| request(u64::from(app), app, Op::Read, 0, 4096);
+    (0..65).for_each(|app| watcher.arrived(Time(1), &of(app)));
+    watcher.completed(Time(2), &of(0), None);
+    watcher.close(Time(3));
+    watcher.arrived(Time(4), &of(64));
+    (0..2).for_each(|_| watcher.completed(Time(5), &of(64), None));
+    (1..64).for_each(|app| watcher.completed(Time(5), &of(app), None));
+    watcher.close(Time(6));
+    watcher.arrived(Time(6), &of(5));
+    watcher.completed(Time(9), &of(5), None);
+    assert_eq!(watcher.close(Time(10)).overlap, Some(0.0), "one application alone");
+}
+
 /// Two streams that go on after half of all the time that there is.
 #[test]
 fn times_as_long_as_they_can_be_overflow_nothing() {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
 use parking_lot::Mutex;
-use sluice_adapt::predictor::{Handle, LearnLimits, Learner, Settings, TracePredictor};
+use sluice_adapt::predictor::{Handle, LearnLimits, Learner, Settings, TimeToProcess, TracePredictor};
 use sluice_core::{Request, Time};
 use sluice_runtime::Observer;
 use sluice_trace::{Entry, Error, Meta, Reader, Writer};
@@ -42,14 +42,27 @@ impl Told {
     }
 }
 
-/// Predictions from what repeats on the volume itself.
-pub(super) fn learning(volume: &impl Ground, options: &Options) -> anyhow::Result<(Vec<TracePredictor>, Active)> {
-    if let Some(path) = options.state.as_ref().filter(|path| path.is_dir()) {
-        anyhow::bail!("{}: is a directory; what is learned is kept in a file", path.display());
+/// What learning needs beside a thread.
+pub(super) struct Ready(Settings, TimeToProcess);
+
+impl Ready {
+    /// # Errors
+    /// If the device's profile cannot be read, or the state is no file.
+    pub(super) fn new(volume: &impl Ground, options: &Options) -> anyhow::Result<Ready> {
+        if let Some(path) = options.state.as_ref().filter(|path| path.is_dir()) {
+            anyhow::bail!("{}: is a directory; what is learned is kept in a file", path.display());
+        }
+        let (settings, ttp) = settings(volume, options)?;
+        Ok(Ready(settings, ttp))
     }
-    let (settings, ttp) = settings(volume, options)?;
-    // One that learned before goes first, and keeps what it knows.
-    let _ = volume.end_observation();
+}
+
+/// Predictions from what repeats on the volume itself, which nobody observes.
+pub(super) fn learning(
+    volume: &impl Ground,
+    options: &Options,
+    Ready(settings, ttp): Ready,
+) -> anyhow::Result<(Vec<TracePredictor>, Active)> {
     let (mut learner, state) = remembered(options.state.as_deref());
     let forecast = learner.forecast(settings);
     let (predictors, mut active) = start(volume, forecast, settings, ttp, "what repeats".to_owned(), true)?;

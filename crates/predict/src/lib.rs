@@ -28,7 +28,7 @@ use sluice_trace::{End, Reader, Split};
 
 use ground::GroundNames;
 pub use ground::{FilePaths, Ground};
-use learning::{Told, learning};
+use learning::{Ready, Told, learning};
 
 /// How often aggregations follow what was observed.
 const PERIOD: Duration = Duration::from_secs(5);
@@ -299,14 +299,24 @@ impl Predictions {
     /// Predicts from another source from now on.
     ///
     /// # Errors
-    /// If traces or profile cannot be read; what was predicted before stays.
+    /// If traces or profile cannot be read; what was predicted before stays. If there can be no thread to learn: what was learned before
+    /// is predicted still, and nothing more learned.
     pub fn set(&self, volume: &impl Ground, source: &Source, options: &Options) -> anyhow::Result<()> {
         let _changing = self.changing.lock();
         // Requests go on meanwhile, with the predictions there are.
         let new = match source {
             Source::Off => None,
             Source::Files(paths) => Some(from_files(volume, paths, options)?),
-            Source::Learn => Some(learning(volume, options)?),
+            Source::Learn => {
+                let ready = Ready::new(volume, options)?;
+                // One that learned before goes first, and keeps what it knows.
+                let _ = volume.end_observation();
+                let begun = learning(volume, options, ready);
+                if let (Err(_), Some(active)) = (&begun, self.active.lock().as_mut()) {
+                    active.learns = None;
+                }
+                Some(begun?)
+            }
         };
         let mut active = self.active.lock();
         if active.as_ref().is_some_and(|active| active.learns.is_some()) && *source != Source::Learn {

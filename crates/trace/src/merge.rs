@@ -47,11 +47,27 @@ struct Source<'a, R> {
     shift: u64,
     /// Of each of its paths, the number in the result.
     numbers: Vec<u32>,
+    /// How often each has come: the same path may have several numbers, of different files.
+    times: HashMap<Vec<u8>, usize>,
+}
+
+/// The numbers of each path in the result. The first file of a path in one trace is the first one in another.
+#[derive(Default)]
+struct Merged(HashMap<Vec<u8>, Vec<u32>>);
+
+impl Merged {
+    fn number<W: Write>(&mut self, writer: &mut Writer<W>, path: &[u8], time: usize) -> Result<u32, Error> {
+        let numbers = self.0.entry(path.to_vec()).or_default();
+        while numbers.len() <= time {
+            numbers.push(writer.another_file(path)?);
+        }
+        Ok(numbers[time])
+    }
 }
 
 impl<R: Read> Source<'_, R> {
     /// The next entry, in the result's terms, if there is one.
-    fn peek(&mut self, paths: &mut dyn FnMut(&[u8]) -> Result<u32, Error>) -> Result<Option<Entry>, Error> {
+    fn peek(&mut self, paths: &mut dyn FnMut(&[u8], usize) -> Result<u32, Error>) -> Result<Option<Entry>, Error> {
         if self.at == self.block.len() {
             self.at = 0;
             if !self.reader.next_block(&mut self.block)? {
@@ -60,7 +76,9 @@ impl<R: Read> Source<'_, R> {
             }
             let known: &Paths = self.reader.paths();
             for path in known.iter().skip(self.numbers.len()) {
-                self.numbers.push(paths(path)?);
+                let time = self.times.entry(path.to_vec()).or_default();
+                self.numbers.push(paths(path, *time)?);
+                *time += 1;
             }
         }
         let entry = self.block.get(self.at);
@@ -87,7 +105,7 @@ pub fn merge<R: Read, W: Write>(
     apart: Apart,
     writer: &mut Writer<W>,
 ) -> Result<u64, Error> {
-    let mut numbers = Numbers::default();
+    let (mut numbers, mut merged) = (Numbers::default(), Merged::default());
     // Of those that do not tell when they began nothing better is known than that they begin with the others.
     let starts = readers.iter().map(|reader| reader.meta().start_unix_ns);
     let first = starts.filter(|start| *start > 0).min().unwrap_or_default();
@@ -98,13 +116,13 @@ pub fn merge<R: Read, W: Write>(
                 Align::Clock => reader.meta().start_unix_ns.saturating_sub(first),
                 Align::Start => 0,
             };
-            Source { reader, block: Columns::default(), at: 0, shift, numbers: Vec::new() }
+            Source { reader, block: Columns::default(), at: 0, shift, numbers: Vec::new(), times: HashMap::new() }
         })
         .collect();
     loop {
         let mut next: Option<(Entry, usize)> = None;
         for (number, source) in sources.iter_mut().enumerate() {
-            if let Some(entry) = source.peek(&mut |path| writer.file(path))?
+            if let Some(entry) = source.peek(&mut |path, time| merged.number(writer, path, time))?
                 && next.is_none_or(|(earliest, _)| entry.time < earliest.time)
             {
                 next = Some((entry, number));

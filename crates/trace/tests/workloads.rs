@@ -94,6 +94,27 @@ fn traces_merge_in_the_order_of_time_with_their_paths() {
 }
 
 #[test]
+fn different_files_of_one_path_stay_different_when_merged() {
+    let of = |files: &[u32]| {
+        let mut writer = Writer::new(Vec::new(), &Meta::default()).unwrap();
+        (0..=*files.iter().max().unwrap()).for_each(|_| _ = writer.another_file(b"a").unwrap());
+        for (time, &file) in (0..).zip(files) {
+            writer.push(Entry { time, file, app: 0, target: 0, op: Op::Read, offset: 0, len: 1 }).unwrap();
+        }
+        writer.finish(0).unwrap()
+    };
+    let (a, b) = (of(&[0, 1, 0]), of(&[0, 0]));
+    let mut readers = [Reader::new(&a[..]).unwrap(), Reader::new(&b[..]).unwrap()];
+    let mut writer = Writer::new(Vec::new(), &Meta::default()).unwrap();
+    merge(&mut readers, Align::Clock, Apart::Keep, &mut writer).unwrap();
+    let bytes = writer.finish(0).unwrap();
+    let (mut reader, mut block) = (Reader::new(&bytes[..]).unwrap(), Columns::default());
+    assert!(reader.next_block(&mut block).unwrap());
+    let files: Vec<u32> = (0..block.len()).map(|at| block.get(at).file).collect();
+    assert_eq!((files, reader.paths().len()), (vec![0, 0, 1, 0, 0], 2));
+}
+
+#[test]
 fn numbers_of_merged_traces_are_kept_apart_if_wanted() {
     let one = |numbers: &[(u32, u32)]| {
         let mut writer = Writer::new(Vec::new(), &Meta { processes: true, ..Meta::default() }).unwrap();

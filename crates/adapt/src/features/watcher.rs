@@ -505,8 +505,8 @@ impl Watcher {
         let at = self.place(key, hash);
         let file = &mut self.files[at];
         let mut app = &mut self.apps.known[usize::from(file.app)];
-        if app.app != request.app {
-            // It was gone for a while, and another one took its number.
+        if app.app != request.app && file.outstanding == 0 {
+            // It was gone for a while, and another one took its number. What is unanswered counts under the number that it came with.
             file.app = self.apps.number(request.app, window);
             app = &mut self.apps.known[usize::from(file.app)];
         }

@@ -236,6 +236,7 @@ impl<R: BufRead, W: Write> Import<R, W> {
             Kind::Fcntl if call.has(1, "F_DUPFD") || call.has(1, "F_DUPFD_CLOEXEC") => {
                 self.files.dup(pid, &call, returned)
             }
+            Kind::Fcntl if call.has(1, "F_SETFL") => self.files.set_flags(pid, &call),
             Kind::Fcntl => {}
             Kind::Seek => self.files.seek(pid, &call, returned),
             Kind::LongSeek => {

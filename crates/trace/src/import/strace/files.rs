@@ -13,8 +13,8 @@ struct Open {
     path: Rc<[u8]>,
     /// Where the next read or write is, if that is known.
     position: Cell<Option<u64>>,
-    /// Writes go to the end of the file.
-    appends: bool,
+    /// Writes go to the end of the file, if that is known.
+    appends: Cell<Option<bool>>,
 }
 
 type Table = Rc<RefCell<HashMap<i32, Rc<Open>>>>;
@@ -126,7 +126,7 @@ impl Files {
         {
             self.sizes.set(&path, 0);
         }
-        let open = Open { path: path.into(), position: Cell::new(Some(0)), appends: has("O_APPEND") };
+        let open = Open { path: path.into(), position: Cell::new(Some(0)), appends: Cell::new(Some(has("O_APPEND"))) };
         self.set(pid, fd, Some(Rc::new(open)));
     }
 
@@ -155,16 +155,26 @@ impl Files {
     pub(super) fn seek(&mut self, pid: u32, call: &Call<'_>, at: u64) {
         let Some((fd, path)) = call.descriptor(0) else { return };
         let Some(path) = path.filter(|path| is_file(path)) else { return };
-        // Whatever was not known of the descriptor, its position is now.
+        // Whatever was not known of the descriptor, its position is now. Who asks for it may append; who goes elsewhere does not.
         let open = self.get(pid, fd).filter(|open| *open.path == *path);
         let open = open.unwrap_or_else(|| {
-            let open = Rc::new(Open { path: path.clone().into(), position: Cell::new(None), appends: false });
+            let open = Rc::new(Open { path: path.clone().into(), position: Cell::new(None), appends: Cell::new(None) });
             self.set(pid, fd as u64, Some(open.clone()));
             open
         });
         open.position.set(Some(at));
+        if open.appends.get().is_none() && !call.has(2, "SEEK_CUR") {
+            open.appends.set(Some(false));
+        }
         if call.has(2, "SEEK_END") && call.number(1) == Some(0) {
             self.sizes.set(&path, at);
+        }
+    }
+
+    /// `F_SETFL`.
+    pub(super) fn set_flags(&self, pid: u32, call: &Call<'_>) {
+        if let Some(open) = call.descriptor(0).and_then(|(fd, _)| self.get(pid, fd)) {
+            open.appends.set(Some(call.has(2, "O_APPEND")));
         }
     }
 
@@ -218,12 +228,15 @@ impl Files {
         }
         // A file of another name was opened before the log began, or renamed since.
         let open = self.get(pid, fd).filter(|open| *open.path == *path);
-        let appends = op == Op::Write && open.as_ref().is_some_and(|open| open.appends);
+        let appends = open.as_ref().filter(|_| op == Op::Write).map_or(Some(false), |open| open.appends.get());
         let size = self.sizes.get_mut(path);
+        let position = open.as_ref().and_then(|open| open.position.get());
         let offset = match (appends, at) {
-            (true, _) => size.as_deref().copied(),
-            (false, Some(at)) => Some(at),
-            (false, None) => open.as_ref().and_then(|open| open.position.get()),
+            (Some(true), _) => size.as_deref().copied(),
+            (_, Some(at)) => Some(at),
+            (Some(false), None) => position,
+            // The same place, whether it appends or not.
+            (None, None) => position.filter(|position| size.as_deref() == Some(position)),
         };
         let end = offset.and_then(|offset| offset.checked_add(bytes));
         if let (None, Some(open)) = (at, &open) {

@@ -96,6 +96,16 @@ fn appending_goes_where_the_file_ends_if_that_is_known() {
     assert_eq!(places(&[&open(""), size, write]), [(W, 500, 3)]);
     assert_eq!(places(&[&open(""), "lseek(3</a>, 0, SEEK_END) = 70", write]), [(W, 70, 3)]);
     assert_eq!(places(&[&open(""), "ftruncate(3</a>, 8) = 0", write]), [(W, 8, 3)]);
+    // That it appends may be said later, or have been said before the log began.
+    let from_now = |flags: &str| format!("fcntl(3</a>, F_SETFL, O_WRONLY{flags}) = 0");
+    let back = "lseek(3</a>, 0, SEEK_SET) = 0";
+    let plain = r#"openat(AT_FDCWD</>, "a", O_WRONLY|O_CREAT|O_TRUNC, 0644) = 3</a>"#;
+    assert_eq!(places(&[plain, write, back, &from_now("|O_APPEND"), write]), [(W, 0, 3), (W, 3, 3)]);
+    assert_eq!(places(&[&open("|O_CREAT|O_TRUNC"), write, back, &from_now(""), write]), [(W, 0, 3), (W, 0, 3)]);
+    let asked = "lseek(3</a>, 0, SEEK_CUR) = 0";
+    let (imported, all) = import(of_one(&[asked, write]).as_bytes()).unwrap();
+    assert_eq!((imported.left_out, all.len()), (1, 0), "it may append");
+    assert_eq!(places(&[back, write]), [(W, 0, 3)]);
     let (imported, all) = import(of_one(&[&open("|O_CREAT"), write]).as_bytes()).unwrap();
     assert_eq!((imported.left_out, all.len()), (1, 0));
     assert!(imported.incomplete.contains("1 read or write is missing"), "{}", imported.incomplete);
