@@ -90,7 +90,9 @@ pub(crate) fn marked(path: &std::path::Path, log_id: u64) -> Result<Option<u64>,
     let mut lines = text.lines().map(str::split_whitespace).filter(|words| words.clone().any(|word| word == id));
     let lost = |word: &str| word.strip_prefix("lost=")?.parse().ok();
     // The first is of when it failed.
-    Ok(lines.next().map(|mut words| words.find_map(lost).unwrap_or(0)))
+    let Some(mut words) = lines.next() else { return Ok(None) };
+    let cut = || OpenError::Mark { path: path.to_owned(), error: io::Error::other("it was not written to its end") };
+    words.find_map(lost).map(Some).ok_or_else(cut)
 }
 
 /// The name by which a tier knows its disk unless somebody says otherwise: absolute, and a link's own, as the name that

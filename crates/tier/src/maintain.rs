@@ -569,7 +569,9 @@ impl Tier {
     fn mark(&self, path: &std::path::Path, lost: u64) -> io::Result<()> {
         use std::io::Write;
         let mut file = std::fs::OpenOptions::new().create(true).append(true).open(path)?;
-        writeln!(file, "{:016x} lost={lost} {}", self.layout.log_id, self.ssd.describe())?;
+        // At once, and behind the end of a line that was cut off.
+        let line = format!("\n{:016x} lost={lost} {}\n", self.layout.log_id, self.ssd.describe());
+        file.write_all(line.as_bytes())?;
         file.sync_all()?;
         // And its name.
         let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());

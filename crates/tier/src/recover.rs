@@ -49,6 +49,8 @@ pub(crate) struct Recovered {
     pub(crate) map: Map,
     pub(crate) used: Vec<Used>,
     pub(crate) next_seq: u64,
+    /// The first record that whoever comes next expects.
+    pub(crate) tail_seq: u64,
     /// The newest epoch of a record.
     pub(crate) epoch: u64,
     pub(crate) report: Report,
@@ -100,6 +102,7 @@ pub(crate) fn recover(ssd: &dyn Device, superblock: &Superblock, verify: bool, s
             map: Map::new(superblock.segments),
             used: Vec::new(),
             next_seq: superblock.tail_seq,
+            tail_seq: superblock.tail_seq,
             epoch: 0,
             report: Report::default(),
         },
@@ -122,8 +125,12 @@ pub(crate) fn recover(ssd: &dyn Device, superblock: &Superblock, verify: bool, s
     let report = &mut found.report;
     if scan.durable_seq > found.next_seq {
         report.missing.get_or_insert((found.next_seq, scan.durable_seq - 1));
-        // Those numbers were given away.
+        // Those numbers were given away. When all before them is given up nobody is to look for them any more.
         found.next_seq = scan.durable_seq;
+        match found.used.last_mut() {
+            Some(last) => last.end_seq = found.next_seq,
+            None => found.tail_seq = found.next_seq,
+        }
     }
     report.segments = found.used.len() as u32;
     report.lost_bytes = found.map.lost_bytes();

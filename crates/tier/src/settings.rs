@@ -1,6 +1,5 @@
 //! Settings as people write them: `KEY=VALUE`, the same in every host.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use sluice_core::PolicyConfig;
@@ -166,7 +165,8 @@ pub const SETTINGS: &[Setting] = &[
         help: "file, not on the SSD, that tells of an SSD that failed; none: nbdkit and `sluice tier` use DISK.tier-failed for a disk \
                that is a file",
         set: |config, text| {
-            config.failure_mark = (text != "none").then(|| PathBuf::from(text));
+            // Whoever runs it may change its directory later.
+            config.failure_mark = if text == "none" { None } else { Some(std::path::absolute(text).ok()?) };
             Some(())
         },
     },
@@ -282,6 +282,8 @@ mod tests {
         assert_eq!(format!("{config:?}"), format!("{:?}", Config::default()));
         let error = config.set("idel", "1s").unwrap_err();
         assert!(error.contains("idle"), "{error}");
+        config.set("failure-mark", "failed").unwrap();
+        assert_eq!(config.failure_mark, Some(std::env::current_dir().unwrap().join("failed")));
         config.set("rule", "never").unwrap();
         assert!(config.set("start", "4").is_err(), "there is nothing to start");
     }

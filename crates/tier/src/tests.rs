@@ -421,9 +421,38 @@ fn a_failure_mark_is_honoured_and_one_that_cannot_be_read_is_taken_for_one() {
     pair.ssd.fail(Fault::default());
     assert_eq!(pair.disk.bytes()[0], 2);
     assert!(matches!(pair.try_open(&config), Err(OpenError::Failed(_))));
+    // As if it had been killed while it wrote what was lost.
+    let mark = std::fs::read_to_string(dir.path().join("failed")).unwrap();
+    for end in ["", " ", " lost=", " lost=x"] {
+        let id = mark.split_whitespace().next().unwrap();
+        std::fs::write(dir.path().join("failed"), format!("{id}{end}")).unwrap();
+        assert!(matches!(pair.try_open(&config), Err(OpenError::Mark { .. })), "{end:?}");
+    }
     // A directory.
     let unreadable = Config { failure_mark: Some(dir.path().to_owned()), ..config };
     assert!(matches!(pair.try_open(&unreadable), Err(OpenError::Mark { .. })));
+}
+
+/// What is missing was given up with all before it: nobody looks for it again.
+#[test]
+fn after_what_was_left_was_written_back_nothing_is_missing_any_more() {
+    for durable in [4, 5] {
+        let pair = Pair::new();
+        let tier = pair.open();
+        // Three in each segment.
+        (0..durable).for_each(|at| tier.write(&[at as u8 + 1; 4096], at * 4096, true).unwrap());
+        while tier.work(true).unwrap() == Work::Done {}
+        drop(tier);
+        // The header of the last one.
+        pair.flip(LOG_START + u64::from(SEGMENT) + (durable - 4) * (4096 + SECTOR as u64) + 60);
+        assert!(matches!(pair.try_open(&always()), Err(OpenError::Damaged { .. })), "{durable} records");
+        let tier = pair.try_open(&Config { salvage: true, ..always() }).unwrap();
+        tier.write_all_back().unwrap();
+        tier.end().unwrap();
+        drop(tier);
+        drop(pair.open());
+        assert_eq!(check(&*pair.ssd).unwrap().log.missing, None, "{durable} records");
+    }
 }
 
 /// The disk does not have everything then, which whoever gives the SSD back is to know.

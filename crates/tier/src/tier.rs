@@ -213,7 +213,7 @@ impl Tier {
         }
         // A superblock may be the older one of two.
         superblock.epoch = superblock.epoch.max(found.epoch) + 1;
-        superblock.epoch_seq = found.next_seq;
+        (superblock.epoch_seq, superblock.tail_seq) = (found.next_seq, found.tail_seq);
         superblock.generation += 1;
         superblock.usage = Use::Attached;
         ssd.write(&superblock.encode(), superblock.place())?;

@@ -102,9 +102,8 @@ pub(super) fn create(config: &Config, plan: &Plan) -> anyhow::Result<()> {
 /// # Errors
 /// If one cannot be removed, after the others have been.
 pub(super) fn remove(config: &Config, force: bool) -> anyhow::Result<()> {
-    let own = |name: &String| (0..config.servers.count as usize).any(|n| self::name(config, n) == *name);
     let mut failed = Ok(());
-    for (name, _) in ready()?.into_iter().filter(|(name, _)| own(name)) {
+    for (name, _) in ready()?.into_iter().filter(|(name, _)| is_of(&config.name, name)) {
         let words: &[&str] = if force { &["disk", "remove", "--force", &name] } else { &["disk", "remove", &name] };
         match sluice(words) {
             Ok(_) => output::say(format_args!("{name:<12} removed")),
@@ -112,4 +111,23 @@ pub(super) fn remove(config: &Config, force: bool) -> anyhow::Result<()> {
         }
     }
     failed
+}
+
+/// Whether a disk is of a server of this cluster, also of one that its file no longer has.
+fn is_of(cluster: &str, disk: &str) -> bool {
+    let number = disk.strip_prefix(cluster).and_then(|rest| rest.strip_prefix("-server-"));
+    number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_of;
+
+    #[test]
+    fn disks_of_servers_that_are_no_more_are_the_clusters_too() {
+        assert!(is_of("a", "a-server-0") && is_of("a", "a-server-31") && is_of("a-server-1", "a-server-1-server-0"));
+        for other in ["a-server-", "a-server-x", "a-server-1-server-0", "ab-server-0", "a"] {
+            assert!(!is_of("a", other), "{other}");
+        }
+    }
 }
