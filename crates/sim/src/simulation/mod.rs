@@ -177,7 +177,7 @@ pub(crate) struct Simulation<'a> {
     recorder: Option<Recorder>,
     predictions: Vec<Handle>,
     orchestration: Option<Orchestration>,
-    /// Events that are planned at any time, whether anything else happens or not.
+    /// Events that are planned at any time, whether anything else happens or not; those that are not planned again do not count.
     periodic: u64,
     events_max: u64,
     /// No event after that counts.
