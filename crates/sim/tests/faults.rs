@@ -1,4 +1,4 @@
-//! What goes wrong, in whole simulations: an orchestrator that is gone.
+//! What goes wrong, in whole simulations: faults that overlap, an orchestrator that is gone.
 
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -8,10 +8,71 @@ use sluice_sim::{Options, Outcome, simulate};
 
 static RUN: AtomicBool = AtomicBool::new(false);
 
+/// Programs that begin a little later than what goes wrong.
+const TEXT: &str = r#"
+    [clients]
+    nodes = 4
+    [servers]
+    count = 4
+    in_flight = 4
+    [[application]]
+    name = "a"
+    processes = 8
+    start = "10ms"
+    [[application.phase]]
+    pattern = "strided"
+    request = "32K"
+    data = "512K"
+    [[application]]
+    name = "b"
+    processes = 4
+    start = "15ms"
+    [[application.phase]]
+    op = "write"
+    files = "per-process"
+    request = "16K"
+    data = "256K"
+    depth = 4
+"#;
+
 fn outcome_with(text: &str, settings: &[(&str, &str)], options: Options) -> Outcome {
     let settings: Vec<Setting> = settings.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
     let plan = Plan::parse(text, "test", Path::new(""), &settings, &[]).unwrap_or_else(|error| panic!("{error}"));
     simulate(&plan.runs[0].scenario, options, &RUN).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn outcome(text: &str, settings: &[(&str, &str)]) -> Outcome {
+    outcome_with(text, settings, Options::default())
+}
+
+/// The table of a fault, with these lines.
+fn event(lines: &str) -> String {
+    format!("[[faults.event]]\nnode = 'server 0'\n{lines}\n")
+}
+
+#[test]
+fn a_machine_that_crashes_again_while_it_is_away_stays_away() {
+    let (long, short) = ("at = '0s'\nlasts = '10s'", "at = '1s'\nlasts = '1s'");
+    for (first, second) in [(long, short), (short, long)] {
+        let faults = format!("{TEXT}[faults]\ntimeout = '50ms'\n{}{}", event(first), event(second));
+        let outcome = outcome(&faults, &[]);
+        assert!(outcome.makespan_ns > 9_900_000_000, "{}", outcome.makespan_ns);
+        assert_eq!(outcome.faults.unwrap().crashes, 2);
+    }
+}
+
+/// The weaker one begins and ends while the stronger one lasts, and changes nothing.
+#[test]
+fn of_faults_that_overlap_the_worse_one_counts() {
+    let kinds = [("slow", "factor = 20", "factor = 2"), ("device-errors", "share = 0.5", "share = 0.01")];
+    for (kind, strong, weak) in kinds {
+        let strong = event(&format!("kind = '{kind}'\n{strong}\nlasts = '1000s'"));
+        let weak = event(&format!("kind = '{kind}'\n{weak}\nat = '30ms'\nlasts = '10ms'"));
+        let digest = |faults: &str| outcome(&format!("{TEXT}[faults]\n{faults}"), &[]).digest;
+        let alone = digest(&strong);
+        assert_eq!(digest(&format!("{strong}{weak}")), alone, "{kind}");
+        assert_ne!(digest(&weak), alone, "{kind}");
+    }
 }
 
 /// A process has one thing to do at a time, so that hardly anything but what happens every window is left to happen.
