@@ -1,8 +1,9 @@
-//! What goes wrong, in whole simulations: faults that overlap, an orchestrator that is gone.
+//! What goes wrong, in whole simulations: faults that overlap, what survives a crash, an orchestrator that is gone.
 
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
+use sluice_adapt::features::Answers;
 use sluice_sim::scenario::{Plan, Setting};
 use sluice_sim::{Options, Outcome, simulate};
 
@@ -73,6 +74,30 @@ fn of_faults_that_overlap_the_worse_one_counts() {
         assert_eq!(digest(&format!("{strong}{weak}")), alone, "{kind}");
         assert_ne!(digest(&weak), alone, "{kind}");
     }
+}
+
+/// All servers lose their memory before anything is asked of them.
+#[test]
+fn servers_predict_after_a_crash() {
+    let crashes: String =
+        (0..4).map(|server| format!("[[faults.event]]\nnode = 'server {server}'\nlasts = '1ms'\n")).collect();
+    let settings = [("servers.policy", "to-agg"), ("servers.predict", "2"), ("servers.max_wait", "0")];
+    let outcome = outcome(&format!("{TEXT}[faults]\n{crashes}"), &settings);
+    let counts = outcome.predictions.unwrap();
+    assert_eq!(outcome.faults.unwrap().crashes, 4);
+    assert!(counts.linked * 2 > outcome.server_requests, "{counts:?} of {}", outcome.server_requests);
+}
+
+/// Eight processes that wait for their answers: what arrives finds at most seven others, also after requests were lost.
+#[test]
+fn requests_that_a_crash_has_taken_are_not_waited_for() {
+    let text = "[servers]\nwindow = '100ms'\n[[application]]\nprocesses = 8\n[[application.phase]]\n\
+                pattern = 'random'\nrequest = '16K'\ndata = '1M'\n[faults]\ntimeout = '300ms'\n";
+    let text = format!("{text}{}", event("at = '200ms'\nlasts = '10ms'"));
+    let outcome = outcome_with(&text, &[], Options { patterns: Some(Answers::Known), ..Options::default() });
+    let depths: Vec<f64> = outcome.patterns.iter().filter_map(|seen| seen.window.depth).collect();
+    assert!(depths.len() > 5, "{depths:?}");
+    assert!(depths.iter().any(|depth| *depth > 4.0) && depths.iter().all(|depth| *depth <= 7.0), "{depths:?}");
 }
 
 /// A process has one thing to do at a time, so that hardly anything but what happens every window is left to happen.

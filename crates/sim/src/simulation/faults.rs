@@ -355,6 +355,7 @@ impl Simulation<'_> {
         }
         self.nodes[node as usize].restart(now);
         self.watch_locality_again(node);
+        self.predict(node);
         if let Some(check) = &mut self.check {
             check.lost(node);
         }
