@@ -184,3 +184,11 @@ fn what_is_learned_of_a_device_is_what_the_profiler_measures() {
         assert!(sequential.abs() < 0.15 && random.abs() < 0.15, "{}: {point:?}", model.name);
     }
 }
+
+/// A server that has lost its memory gets to know its device all the same.
+#[test]
+fn a_device_is_learned_after_a_crash() {
+    let crash = "[faults]\n[[faults.event]]\nkind = 'crash'\nnode = 'server 0'\nlasts = '10ms'\n";
+    let (estimate, _) = learned("hdd-7200", "hbrr", 60, &[ONE, crash]);
+    assert_eq!(estimate.device, Device::Disk, "{estimate:?}");
+}

@@ -78,8 +78,19 @@ pub(super) struct Trouble {
     /// Epochs as senders know them: (sender, receiver).
     epochs: HashMap<(u32, u32), u32>,
     attempts: u32,
+    /// Numbers of the events that have begun and not ended.
+    running: BTreeSet<usize>,
     /// For tests of the checker: receivers do not recognise repetitions.
     pub(super) forgetful: bool,
+}
+
+/// What the events that run do to a machine together.
+#[derive(Debug, PartialEq, Eq)]
+struct Condition {
+    down: bool,
+    slowness: u64,
+    failing: u64,
+    skew_ns: u64,
 }
 
 impl Trouble {
@@ -90,8 +101,24 @@ impl Trouble {
             awaited: HashMap::new(),
             epochs: HashMap::new(),
             attempts: 0,
+            running: BTreeSet::new(),
             forgetful: false,
         }
+    }
+
+    /// How a machine is: of events of one kind that overlap, the worst counts.
+    fn condition(&self, place: Place) -> Condition {
+        let mut all = Condition { down: false, slowness: 1, failing: 0, skew_ns: 0 };
+        let running = self.running.iter().map(|&number| &self.faults.events[number]);
+        for event in running.filter(|event| event.place == place) {
+            match event.kind {
+                FaultKind::Crash => all.down = true,
+                FaultKind::Slow(factor) => all.slowness = all.slowness.max(factor),
+                FaultKind::DeviceErrors(share) => all.failing = all.failing.max(share),
+                FaultKind::Skew(by) => all.skew_ns = all.skew_ns.max(by),
+            }
+        }
+        all
     }
 
     pub(super) fn settled(&mut self, from: u32, number: u64) {
@@ -263,30 +290,28 @@ impl Simulation<'_> {
     /// A planned fault begins or ends.
     pub(super) fn fault(&mut self, number: u32) -> Result<(), Failure> {
         let Some(trouble) = &mut self.faults else { return Ok(()) };
-        let FaultEvent { kind, place, .. } = trouble.faults.events[number as usize / 2];
-        let begins = number.is_multiple_of(2);
+        let (event, begins) = (number as usize / 2, number.is_multiple_of(2));
+        let FaultEvent { kind, place, .. } = trouble.faults.events[event];
+        if begins {
+            trouble.running.insert(event);
+        } else {
+            trouble.running.remove(&event);
+        }
+        trouble.counts.crashes += u64::from(begins && kind == FaultKind::Crash);
+        let Condition { down, slowness, failing, skew_ns } = trouble.condition(place);
         let node = match place {
             Place::Server(server) => self.io_nodes + server,
             Place::IoNode(node) => node,
         };
         let here = &mut self.nodes[node as usize];
+        (here.down, here.failing, here.skew_ns) = (down, failing, skew_ns);
+        if let Some(disk) = &mut here.disk {
+            disk.slowness = slowness;
+        }
         match kind {
-            FaultKind::Crash if begins => {
-                trouble.counts.crashes += 1;
-                here.down = true;
-                self.crash(node);
-            }
-            FaultKind::Crash => here.down = false,
-            FaultKind::Slow(factor) => {
-                if let Some(disk) = &mut here.disk {
-                    disk.slowness = if begins { factor } else { 1 };
-                }
-            }
-            FaultKind::DeviceErrors(share) => here.failing = if begins { share } else { 0 },
-            FaultKind::Skew(by) => {
-                here.skew_ns = if begins { by } else { 0 };
-                self.pump(node)?;
-            }
+            FaultKind::Crash if begins => self.crash(node),
+            FaultKind::Skew(_) => self.pump(node)?,
+            _ => {}
         }
         Ok(())
     }
@@ -330,8 +355,44 @@ impl Simulation<'_> {
         }
         self.nodes[node as usize].restart(now);
         self.watch_locality_again(node);
+        self.predict(node);
         if let Some(check) = &mut self.check {
             check.lost(node);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_events_that_overlap_the_worst_counts_and_the_end_of_one_ends_no_other() {
+        let (here, there) = (Place::Server(1), Place::IoNode(1));
+        let kinds = [
+            (here, FaultKind::Crash),
+            (here, FaultKind::Crash),
+            (here, FaultKind::Slow(9)),
+            (here, FaultKind::Slow(3)),
+            (here, FaultKind::DeviceErrors(70)),
+            (here, FaultKind::DeviceErrors(20)),
+            (here, FaultKind::Skew(8)),
+            (here, FaultKind::Skew(5)),
+            (there, FaultKind::Skew(6)),
+        ];
+        let events = kinds.map(|(place, kind)| FaultEvent { kind, place, at_ns: 0, lasts_ns: 1 }).to_vec();
+        let mut trouble = Trouble::new(Faults { timeout_ns: 1, loss: 0, duplicate: 0, delay_ns: 0, events });
+        let well = Condition { down: false, slowness: 1, failing: 0, skew_ns: 0 };
+        assert_eq!(trouble.condition(here), well);
+        trouble.running.extend(0..kinds.len());
+        let worst = Condition { down: true, slowness: 9, failing: 70, skew_ns: 8 };
+        assert_eq!(trouble.condition(here), worst);
+        assert_eq!(trouble.condition(there), Condition { skew_ns: 6, ..well });
+        // One of each kind ends: the other one goes on.
+        trouble.running.retain(|number| number.is_multiple_of(2));
+        assert_eq!(trouble.condition(here), worst);
+        trouble.running.clear();
+        trouble.running.extend([1, 3, 5, 7]);
+        assert_eq!(trouble.condition(here), Condition { down: true, slowness: 3, failing: 20, skew_ns: 5 });
     }
 }

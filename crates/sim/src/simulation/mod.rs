@@ -175,9 +175,11 @@ pub(crate) struct Simulation<'a> {
     record: Option<Record>,
     /// What data servers receive, for predictions of later simulations.
     recorder: Option<Recorder>,
+    predicts_from: Option<prediction::Source>,
+    /// Of all predictors, also of those that were lost.
     predictions: Vec<Handle>,
     orchestration: Option<Orchestration>,
-    /// Events that are planned at any time, whether anything else happens or not.
+    /// Events that are planned at any time, whether anything else happens or not; those that are not planned again do not count.
     periodic: u64,
     events_max: u64,
     /// No event after that counts.
@@ -304,6 +306,7 @@ impl<'a> Simulation<'a> {
             check: options.check.then(|| Check::new(&scenario.io_nodes, &scenario.servers)),
             record: options.record.then(|| Record::new(servers)),
             recorder: None,
+            predicts_from: None,
             predictions: Vec::new(),
             orchestration: None,
             periodic: 0,
@@ -333,13 +336,8 @@ impl<'a> Simulation<'a> {
         }
         let files = simulation.add_apps();
         simulation.add_nodes(files)?;
-        if let Some(forecast) = forecast {
-            let predictors = prediction::predictors(scenario, simulation.striping, forecast);
-            for (node, (predictor, handle)) in simulation.nodes[io_nodes as usize..].iter_mut().zip(predictors) {
-                node.engine.set_predictor(Some(Box::new(predictor)));
-                simulation.predictions.push(handle);
-            }
-        }
+        simulation.predicts_from = forecast.map(|it| prediction::Source::new(scenario, simulation.striping, it));
+        (io_nodes..io_nodes + servers).for_each(|node| simulation.predict(node));
         simulation.plan_faults();
         Ok(simulation)
     }

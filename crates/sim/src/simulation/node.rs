@@ -206,6 +206,11 @@ impl Node {
         if let Ok(engine) = Engine::new(self.config.clone(), &self.policy, clock) {
             self.engine = engine;
         }
+        // Who looks on is not in its memory: they go on with the new engine.
+        self.engine.watch_device(self.learning.is_some());
+        if let Some(watch) = &mut self.watch {
+            watch.lost(clock);
+        }
         self.epoch += 1;
         self.timer_ns = u64::MAX;
         self.backlog.clear();

@@ -263,17 +263,23 @@ impl Simulation<'_> {
         self.orchestration.as_ref().map_or(0, |it| it.orchestrator.settings().window_ns)
     }
 
-    /// Plans a periodic event again, unless nothing but such events is left to happen.
-    fn plan_again(&mut self, after_ns: u64, event: Event) {
+    /// Plans a periodic event again, unless nothing but such events is left to happen: then the simulation is stuck, and must see it.
+    pub(super) fn plan_again(&mut self, after_ns: u64, event: Event) {
         if self.calendar.left() >= self.periodic {
             self.calendar.plan(self.calendar.now() + after_ns, event);
+        } else {
+            self.periodic -= 1;
         }
     }
 
     /// The orchestrator decides.
     pub(super) fn decide(&mut self) {
         let now = self.calendar.now();
-        let Some(orchestration) = self.orchestration.as_mut().filter(|it| now < it.ends_ns) else { return };
+        let Some(orchestration) = self.orchestration.as_mut().filter(|it| now < it.ends_ns) else {
+            // It does not happen again, and the other periodic events do not count on it.
+            self.periodic -= 1;
+            return;
+        };
         let refused = |orchestrator: &Orchestrator| match orchestrator.phase() {
             sluice_adapt::orchestrator::Phase::Refused { gain } => Some(*gain),
             _ => None,

@@ -73,6 +73,11 @@ impl Watch {
         self.watcher.completed(now, request, positioned.map(|positioned| !positioned));
     }
 
+    /// The machine has lost its memory: no request is there any more.
+    pub(super) fn lost(&mut self, now: Time) {
+        self.watcher.resume(now, 0, 0);
+    }
+
     fn close(&mut self, now: Time) {
         let window = self.watcher.close(now);
         if window.all.requests == 0 {

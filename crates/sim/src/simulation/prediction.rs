@@ -139,18 +139,38 @@ fn time_to_process(scenario: &Scenario) -> TimeToProcess {
     ttp
 }
 
-/// A predictor for each data server.
-pub(super) fn predictors(
-    scenario: &Scenario,
+/// What data servers predict from.
+pub(super) struct Source {
+    forecast: Arc<Forecast>,
+    settings: Settings,
+    ttp: TimeToProcess,
+    alpha: f64,
     striping: Striping,
-    forecast: &Arc<Forecast>,
-) -> Vec<(TracePredictor, Handle)> {
-    let (settings, ttp) = (settings(scenario), time_to_process(scenario));
-    let alpha = estimate_alpha(forecast, &ttp);
-    let predictor = |_| {
-        let names = Arc::new(Files(striping));
-        let aggregations = Aggregations::new(forecast, &settings, &ttp, alpha);
-        TracePredictor::with_aggregations(forecast.clone(), settings, ttp.clone(), names, aggregations)
-    };
-    (0..scenario.servers.count).map(predictor).collect()
+}
+
+impl Source {
+    pub(super) fn new(scenario: &Scenario, striping: Striping, forecast: &Arc<Forecast>) -> Source {
+        let (settings, ttp) = (settings(scenario), time_to_process(scenario));
+        let alpha = estimate_alpha(forecast, &ttp);
+        Source { forecast: forecast.clone(), settings, ttp, alpha, striping }
+    }
+
+    /// A predictor that has seen nothing yet.
+    fn predictor(&self) -> (TracePredictor, Handle) {
+        let Source { forecast, settings, ttp, alpha, striping } = self;
+        let aggregations = Aggregations::new(forecast, settings, ttp, *alpha);
+        let names = Arc::new(Files(*striping));
+        TracePredictor::with_aggregations(forecast.clone(), *settings, ttp.clone(), names, aggregations)
+    }
+}
+
+impl Simulation<'_> {
+    /// Gives a data server a predictor, if there is something to predict from: at the start, and after each crash, which the
+    /// recordings outlast.
+    pub(super) fn predict(&mut self, node: u32) {
+        let Some(source) = self.predicts_from.as_ref().filter(|_| self.is_server(node)) else { return };
+        let (predictor, handle) = source.predictor();
+        self.nodes[node as usize].engine.set_predictor(Some(Box::new(predictor)));
+        self.predictions.push(handle);
+    }
 }

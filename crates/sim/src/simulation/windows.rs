@@ -87,10 +87,7 @@ impl Simulation<'_> {
                 self.policy_changes += 1;
             }
         }
-        // When nothing but windows is left to happen, the simulation is stuck, and must see it.
-        if self.calendar.left() >= self.periodic {
-            self.calendar.plan(now + self.nodes[node as usize].window_ns(), Event::Window(node));
-        }
+        self.plan_again(self.nodes[node as usize].window_ns(), Event::Window(node));
         let here = &mut self.nodes[node as usize];
         if changed && !here.down { self.pump(node) } else { Ok(()) }
     }

@@ -42,13 +42,15 @@ impl<'a> Replay<'a> {
     /// (but for waiting at barriers, and for the places of those that append to a file others append to).
     ///
     /// # Panics
-    /// If there is no such application.
+    /// If there is no such application, or it has no phases.
     #[must_use]
     pub fn new(scenario: &'a Scenario, application: usize, rank: u32) -> Replay<'a> {
         let before = scenario.applications[..application].iter().map(|app| u64::from(app.processes)).sum::<u64>();
         let application = &scenario.applications[application];
         let mut random = Random::new(scenario.seed, before + u64::from(rank));
+        // Drawn as in the simulation, though nobody waits here: what is drawn later depends on it.
         random.below(application.start_spread_ns + 1);
+        application.phases[0].computes(&mut random);
         let progress = Progress { requests: 0, bytes: 0 };
         Replay { application, rank, phase: 0, round: 0, progress, random, regions: Vec::new(), end: 0 }
     }
@@ -91,6 +93,35 @@ impl Iterator for Replay<'_> {
                 }
                 self.phase = 0;
             }
+            self.application.phases[self.phase].computes(&mut self.random);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::sync::atomic::AtomicBool;
+
+    use super::*;
+    use crate::scenario::Plan;
+    use crate::simulation::{Options, simulate};
+
+    /// Two phases of 64 requests with random times before them, twice.
+    #[test]
+    fn a_replay_asks_for_what_its_simulation_does() {
+        let phase = "[[application.phase]]\npattern = 'random'\ndata = '4M'\ncompute = '1ms'\ncompute_spread = 0.5\n";
+        let text = format!("[[application]]\nrepeat = 2\n{phase}{phase}");
+        for seed in ["1", "2", "3"] {
+            let settings = [("seed".to_owned(), seed.to_owned())];
+            let plan = Plan::parse(&text, "replay", Path::new(""), &settings, &[]).unwrap();
+            let scenario = &plan.runs[0].scenario;
+            let options = Options { record: true, ..Options::default() };
+            let outcome = simulate(scenario, options, &AtomicBool::new(false)).unwrap();
+            // The file is all that is on the device, in one piece.
+            let served: Vec<u64> = outcome.record.unwrap().path.iter().map(|point| point.address).collect();
+            let offsets: Vec<u64> = Replay::new(scenario, 0, 0).flatten().map(|access| access.offset).collect();
+            assert_eq!((offsets.len(), &offsets), (256, &served), "seed {seed}");
         }
     }
 }

@@ -61,6 +61,8 @@ const HEADER: &str = "process,seconds,op,file,offset,bytes";
 const PROCESSES_MAX: usize = 10_000_000;
 /// Where ranges end at the latest.
 const RANGE_MAX: u64 = 1 << 61;
+/// When requests come at the latest, in nanoseconds since the beginning, so that no sum of times can overflow: 1e9 s.
+const TIME_MAX: u64 = 1_000_000_000_000_000_000;
 
 impl Trace {
     /// Reads a trace.
@@ -103,7 +105,12 @@ impl Trace {
                 "the trace has no end: it is still being written, or its recorder was killed ({hint})"
             )));
         }
-        let first = all.values().flatten().map(|entry| entry.time).min().unwrap_or_default();
+        let times = || all.values().flatten().map(|entry| entry.time);
+        let (first, last) = (times().min().unwrap_or_default(), times().max().unwrap_or_default());
+        if last - first > TIME_MAX {
+            let after = last - first;
+            return Err(wrong(format!("a request comes {after} ns after the first: more than 1e9 s is too late")));
+        }
         let as_op = |&Entry { time, op, file, offset, len, .. }: &Entry| {
             let (at_ns, bytes) = (time - first, len.into());
             TraceOp { at_ns, op, file, offset, bytes }
@@ -288,6 +295,28 @@ mod tests {
         let all: Vec<Vec<_>> =
             trace.processes.iter().map(|ops| ops.iter().map(|op| (op.at_ns, op.offset, op.bytes)).collect()).collect();
         assert_eq!(all, [vec![(0, 0, 16), (3, 16, 8)], vec![(0, 24, 8), (3, 0, 8)]]);
+    }
+
+    /// Recordings may say anything; sums of their times must not overflow.
+    #[test]
+    fn a_recording_that_lasts_too_long_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("run.slt");
+        let load = |start: u64, end: u64| {
+            let mut writer = Writer::new(Vec::new(), &Meta::default()).unwrap();
+            let file = writer.file(b"data").unwrap();
+            for time in [start, end] {
+                writer.push(Entry { time, file, app: 7, target: 0, op: Op::Read, offset: 0, len: 8 }).unwrap();
+            }
+            std::fs::write(&path, writer.finish(0).unwrap()).unwrap();
+            Trace::load(&path)
+        };
+        for (start, end) in [(0, u64::MAX), (5, 6 + TIME_MAX)] {
+            let error = load(start, end).unwrap_err().to_string();
+            assert!(error.contains("too late"), "{error}");
+        }
+        // It counts from the first one.
+        assert_eq!(load(u64::MAX - TIME_MAX, u64::MAX).unwrap().processes[0][1].at_ns, TIME_MAX);
     }
 
     proptest! {
