@@ -1,14 +1,15 @@
 //! Processes of a plan on this machine: started, watched, ended.
 //!
 //! What should run stands in the plan; what does run is asked of the system: a process is the one that its file of a number names
-//! if it has the machine's graph on its command line. So whatever was killed at whatever moment, [`up`] starts what is
-//! missing, and [`down`] ends what is there.
+//! if it has the machine's graph on its command line. GlusterFS's write that number themselves; a coordinator's is written by who
+//! started it, and without one it is looked for among all processes. So whatever was killed at whatever moment, [`up`] starts
+//! what is missing, and [`down`] ends what is there.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Seek as _, SeekFrom, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -20,7 +21,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::{Pid, PidfdFlags, Signal, geteuid, pidfd_open, pidfd_send_signal};
 use serde::Serialize;
 use sluice_storage::mounts;
 
@@ -33,6 +34,8 @@ const READY: Duration = Duration::from_secs(30);
 const END: Duration = Duration::from_secs(15);
 /// What a client mounts.
 const FILE_SYSTEM: &str = "fuse.glusterfs";
+/// The machine that is looked for also without a number.
+const COORDINATOR: &str = "coordinator";
 /// Between two looks.
 /// How long a killed process may keep its sockets.
 const FREE: Duration = Duration::from_secs(5);
@@ -94,14 +97,21 @@ impl Machine {
 
     /// The process, if it is there.
     fn process(&self, plan: &Plan) -> Option<Pid> {
-        let text = fs::read_to_string(self.pid_file(plan)).ok()?;
-        let pid = Pid::from_raw(text.trim().parse().ok()?)?;
-        let line = fs::read(format!("/proc/{}/cmdline", pid.as_raw_nonzero())).ok()?;
-        let own = match &self.role {
-            Role::Coordinator { .. } => self.state(plan),
-            _ => format!("--volfile={}", self.graph_file(plan).display()),
+        let is_coordinator = matches!(self.role, Role::Coordinator { .. });
+        let own = if is_coordinator {
+            self.state(plan)
+        } else {
+            format!("--volfile={}", self.graph_file(plan).display())
         };
-        line.split(|byte| *byte == 0).any(|word| word == own.as_bytes()).then_some(pid)
+        let has_own = |pid: &Pid| words(*pid).split(|byte| *byte == 0).any(|word| word == own.as_bytes());
+        let numbered = self.numbered(plan).filter(has_own);
+        if is_coordinator { numbered.or_else(|| find_coordinator(&own)) } else { numbered }
+    }
+
+    /// Whatever process has its number.
+    fn numbered(&self, plan: &Plan) -> Option<Pid> {
+        let text = fs::read_to_string(self.pid_file(plan)).ok()?;
+        Pid::from_raw(text.trim().parse().ok()?)
     }
 
     /// Where what it has mounted is, with no symbolic links; also if nobody serves it any more. It is known by its source: a path says
@@ -182,6 +192,25 @@ impl Machine {
         }
         words
     }
+}
+
+/// What a process was started with, each word with a zero behind it; nothing if it is gone.
+fn words(pid: Pid) -> Vec<u8> {
+    fs::read(format!("/proc/{}/cmdline", pid.as_raw_nonzero())).unwrap_or_default()
+}
+
+/// A coordinator of this user that has this word: who started it may have been killed before its number was written.
+fn find_coordinator(own: &str) -> Option<Pid> {
+    let user = geteuid().as_raw();
+    let entries = fs::read_dir("/proc").into_iter().flatten().filter_map(Result::ok);
+    let users = entries.filter(|entry| entry.metadata().is_ok_and(|meta| meta.uid() == user));
+    let mut pids = users.filter_map(|entry| Pid::from_raw(entry.file_name().to_str()?.parse().ok()?));
+    pids.find(|pid| {
+        let line = words(*pid);
+        let mut arguments = line.split(|byte| *byte == 0).skip(1);
+        // Not who only speaks of it, as `sudo` and `pgrep` do.
+        arguments.next().is_some_and(|word| word == b"coordinate") && arguments.any(|word| word == own.as_bytes())
+    })
 }
 
 /// Whether a process was started with these arguments: it may be gone by now.
@@ -317,7 +346,7 @@ fn launch(plan: &Plan, machine: &Machine, args: &[String]) -> anyhow::Result<()>
     let new = number.with_extension("new");
     let written = fs::write(&new, child.id().to_string()).and_then(|()| fs::rename(&new, &number));
     if written.is_err() {
-        // Nobody would find it again. It may have ended by itself.
+        // As if it had not been started. It may have ended by itself.
         _ = child.kill();
         _ = child.wait();
     }
@@ -468,14 +497,17 @@ fn lock(plan: &Plan) -> anyhow::Result<Option<fs::File>> {
     Ok(Some(file))
 }
 
-/// Machines that run and are in the plan no more.
+/// Machines that run, or may run, and are in the plan no more.
 fn strangers(plan: &Plan) -> Vec<Machine> {
     let entries = fs::read_dir(&plan.directory).into_iter().flatten().filter_map(Result::ok);
     let names = entries.filter_map(|entry| Some(entry.file_name().to_str()?.strip_suffix(".pid")?.to_owned()));
     names
+        // That one may run without a number.
+        .filter(|name| name != COORDINATOR)
+        .chain([COORDINATOR.to_owned()])
         .filter(|name| plan.machines.iter().all(|machine| machine.name != *name))
         .map(|name| {
-            if name == "coordinator" {
+            if name == COORDINATOR {
                 let listens = SocketAddr::from(([127, 0, 0, 1], 0));
                 let role = Role::Coordinator { listens, token_file: None, how: Vec::new(), metrics: None };
                 return Machine { name, role, graph: String::new(), host: None };
@@ -535,21 +567,63 @@ fn unmount(path: &Path, lazily: bool) -> anyhow::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::process::Command;
+    use std::net::SocketAddr;
+    use std::process::{Command, Stdio};
 
     use rustix::process::Pid;
 
-    use super::{has_words, message, take_brick};
+    use super::{COORDINATOR, down, has_words, message, status, take_brick};
+    use crate::plan::{Machine, Plan, Role};
+
+    /// It is there before it is the program.
+    fn until_it_is_the_program(pid: Pid) {
+        while std::fs::read(format!("/proc/{}/cmdline", pid.as_raw_nonzero())).unwrap().is_empty() {
+            std::thread::yield_now();
+        }
+    }
+
+    /// Who started it was killed before its number was written.
+    #[test]
+    fn a_coordinator_without_a_number_is_found_and_ended() {
+        let dir = tempfile::tempdir().unwrap();
+        // Waits for what never comes, and ends with whoever would write it.
+        std::fs::write(dir.path().join("coordinate"), "read line\n").unwrap();
+        let listens = SocketAddr::from(([127, 0, 0, 1], 0));
+        let role = Role::Coordinator { listens, token_file: None, how: Vec::new(), metrics: None };
+        let machine = Machine { name: COORDINATOR.to_owned(), role, graph: String::new(), host: None };
+        let plan = Plan {
+            name: "a".to_owned(),
+            directory: dir.path().to_owned(),
+            translator: None,
+            links: None,
+            machines: vec![machine],
+        };
+        let state = plan.machines[0].state(&plan);
+        // Also where the configuration has none any more.
+        for ends in [plan.clone(), Plan { machines: Vec::new(), ..plan.clone() }] {
+            let mut command = Command::new("sh");
+            command.args(["coordinate", &state]).current_dir(dir.path()).stdin(Stdio::piped());
+            let mut child = command.spawn().unwrap();
+            let pid = Pid::from_child(&child);
+            until_it_is_the_program(pid);
+            let found = status(&plan)[0].pid;
+            let mut names = Vec::new();
+            let ended = down(&ends, false, |machine| names.push(machine.name.clone()));
+            let left = status(&plan)[0].pid;
+            child.kill().unwrap();
+            child.wait().unwrap();
+            ended.unwrap();
+            assert_eq!((found, left), (Some(pid.as_raw_nonzero().get()), None));
+            assert_eq!(names, [COORDINATOR]);
+        }
+    }
 
     #[test]
     fn a_process_is_told_by_all_its_arguments() {
         let mut child = Command::new("sleep").args(["300", "200"]).spawn().unwrap();
         let pid = Pid::from_child(&child);
         let has = |words: &[&str]| has_words(pid, &words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>());
-        // It is there before it is the program.
-        while std::fs::read(format!("/proc/{}/cmdline", child.id())).unwrap().is_empty() {
-            std::thread::yield_now();
-        }
+        until_it_is_the_program(pid);
         let as_it_is = has(&["300", "200"]);
         let otherwise = [has(&["300"]), has(&["300", "100"]), has(&["300", "200", "100"])];
         child.kill().unwrap();

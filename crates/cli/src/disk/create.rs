@@ -175,7 +175,9 @@ fn expect_untiered(given: &Path, name: &str, store: &Store) -> anyhow::Result<()
     for other in store.names()?.iter().filter(|other| *other != name) {
         let Ok(Some(disk)) = store.load(other) else { continue };
         let below = disk.disk.as_ref().and_then(|below| below.canonicalize().ok());
-        if below.as_ref() == Some(&path) && disk.tier.is_some_and(|tier| tier.ready) {
+        // Until its removal has ended: what is left on its SSD may look like a tier in use.
+        let is_removed = disk.phase == Phase::Removing;
+        if below.as_ref() == Some(&path) && disk.tier.is_some_and(|tier| tier.ready || is_removed) {
             bail!(
                 "--disk {}: the disk {other} has a tier before it; remove that first: sluice disk remove {other}",
                 given.display()
@@ -517,6 +519,26 @@ mod tests {
         }
         assert_eq!(size_of_stripe("64K").unwrap(), 65536);
         assert!(size_of_stripe("1000").is_err());
+    }
+
+    #[test]
+    fn a_disk_gets_no_other_tier_before_it_has_lost_its_own() {
+        let dir = tempfile::tempdir().unwrap();
+        let real = dir.path().join("disk");
+        fs::write(&real, "").unwrap();
+        let store = Store::at(dir.path().to_owned());
+        let new = Disk::new("d", String::new(), 1 << 20, dir.path().join("d"));
+        for (phase, ready, may) in [
+            (Phase::Creating, false, true),
+            (Phase::Ready, true, false),
+            (Phase::Removing, true, false),
+            (Phase::Removing, false, false),
+        ] {
+            let tier = state::Tier { ssd: "/ssd".into(), made: true, ready, size_bytes: 0, settings: Vec::new() };
+            let disk = Disk { phase, disk: Some(real.clone()), tier: Some(tier), ..new.clone() };
+            store.lock("d").unwrap().save(&disk).unwrap();
+            assert_eq!(expect_untiered(&real, "e", &store).is_ok(), may, "{phase:?}, ready: {ready}");
+        }
     }
 
     #[test]

@@ -87,7 +87,7 @@ pub(super) struct Tier {
     pub(super) ssd: PathBuf,
     /// It is a file that was not there before.
     pub(super) made: bool,
-    /// It is divided for this disk.
+    /// It is divided for this disk, and may have what the disk has not.
     pub(super) ready: bool,
     pub(super) size_bytes: u64,
     /// `KEY=VALUE`.
@@ -179,6 +179,11 @@ impl Store {
         let dir = given.map_or_else(|| DIR.into(), PathBuf::from);
         let dir = dir.canonicalize().or_else(|_| std::path::absolute(&dir));
         dir.map(Store).context(DIR_VARIABLE)
+    }
+
+    #[cfg(test)]
+    pub(super) fn at(dir: PathBuf) -> Store {
+        Store(dir)
     }
 
     pub(super) fn path(&self) -> &Path {

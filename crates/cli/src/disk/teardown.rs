@@ -11,7 +11,7 @@ use rustix::mount::UnmountFlags;
 use sluice_storage::mounts;
 
 use super::loops::Loop;
-use super::state::{Disk, Locked, Phase};
+use super::state::{self, Disk, Locked, Phase};
 use super::{devices, queue, tier};
 use crate::{output, unmount};
 
@@ -37,7 +37,9 @@ pub(super) fn remove(lock: Locked<'_>, mut disk: Disk, force: bool) -> anyhow::R
     begin(&lock, &mut disk)?;
     end_emulation(&disk.emulation())?;
     if let Some(tier) = disk.tier.clone() {
-        tier::take_off(&disk, &tier, force)?;
+        // Who is killed from then on may leave no SSD, or one that is half zeros: nothing on it is needed any more.
+        let emptied = Disk { tier: Some(state::Tier { ready: false, ..tier.clone() }), ..disk.clone() };
+        tier::take_off(&disk, &tier, force, || lock.save(&emptied))?;
         disk.tier = None;
         lock.save(&disk)?;
     }
@@ -151,4 +153,39 @@ fn remove_files(disk: &Disk) -> anyhow::Result<()> {
         gone(&file, fs::remove_file(&file))?;
     }
     gone(&disk.dir, fs::remove_dir(&disk.dir))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::os::fd::AsRawFd;
+    use std::path::PathBuf;
+
+    use super::state::{Store, Tier};
+    use super::*;
+
+    #[test]
+    fn a_removal_that_was_killed_when_the_ssds_file_was_gone_is_finished() {
+        let dir = tempfile::tempdir().unwrap();
+        let real = dir.path().join("disk");
+        fs::write(&real, vec![3; 1 << 20]).unwrap();
+        let file = File::create(dir.path().join("ssd")).unwrap();
+        file.set_len(4 << 20).unwrap();
+        // Nobody can remove that, so the first removal ends where it removes the file.
+        let ssd = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+        let plan = Tier { ssd, made: true, ready: true, size_bytes: 4 << 20, settings: Vec::new() };
+        let disk = Disk::new("d", String::new(), 1 << 20, dir.path().join("d"));
+        let disk = Disk { emulated: false, disk: Some(real), tier: Some(plan.clone()), ..disk };
+        tier::make(&disk, &plan).unwrap();
+        let store = Store::at(dir.path().join("state"));
+        store.make().unwrap();
+        let lock = store.lock("d").unwrap();
+        lock.save(&disk).unwrap();
+        assert!(remove(lock, disk, false).is_err());
+        let lock = store.lock("d").unwrap();
+        let left = lock.load().unwrap().unwrap();
+        let gone = Tier { ssd: dir.path().join("gone"), ..left.tier.clone().unwrap() };
+        remove(lock, Disk { tier: Some(gone), ..left }, false).unwrap();
+        assert!(store.load("d").unwrap().is_none());
+    }
 }

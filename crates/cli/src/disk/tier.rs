@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,6 +10,7 @@ use std::sync::Arc;
 use anyhow::{Context, bail};
 use serde::Serialize;
 use sluice_notation::{parse_bytes, show_bytes, show_size};
+use sluice_tier::format::{LOG_START, SECTOR};
 use sluice_tier::{Config, Device, FileDevice, Geometry, OpenError};
 
 use super::state::{self, Disk};
@@ -22,6 +24,10 @@ const SIZE: u64 = 2 << 30;
 const OVERHEAD: u64 = 16 << 10;
 const SEGMENT_MIN: u64 = 64 << 10;
 const SEGMENT_MAX: u64 = 4 << 20;
+/// The superblocks, and what the log begins with: by them an SSD is known, also as one that a tier was taken off.
+const KNOWN_BY: u64 = LOG_START + SECTOR as u64;
+/// What of an SSD is filled with zeros, one part after the other: whoever is killed has left one that is known, or empty.
+const ZEROED: [Range<u64>; 2] = [KNOWN_BY..tier::START as u64, 0..KNOWN_BY];
 
 #[derive(clap::Args)]
 pub(super) struct Options {
@@ -134,11 +140,16 @@ impl Section {
 }
 
 /// Takes the tier off a disk that nobody serves any more. What only the SSD has goes to a real disk; that of an emulated one
-/// goes with it.
+/// goes with it. `emptied` is called when nothing on the SSD is needed any more, before that is given back.
 ///
 /// # Errors
 /// If a real disk would not have everything then; by `force` an SSD may be missing, or have failed with what only it had.
-pub(super) fn take_off(disk: &Disk, plan: &state::Tier, force: bool) -> anyhow::Result<()> {
+pub(super) fn take_off(
+    disk: &Disk,
+    plan: &state::Tier,
+    force: bool,
+    emptied: impl FnOnce() -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
     let at = || format!("the tier on {}", plan.ssd.display());
     if !plan.ssd.exists() {
         if plan.ready && !disk.emulated {
@@ -178,10 +189,19 @@ pub(super) fn take_off(disk: &Disk, plan: &state::Tier, force: bool) -> anyhow::
             other => other.with_context(at)?,
         }
     }
+    emptied()?;
     if plan.made {
         return fs::remove_file(&plan.ssd).with_context(at);
     }
-    ssd.write(&vec![0; tier::START], 0).and_then(|()| ssd.flush()).with_context(at)
+    fill_with_zeros(&ssd).with_context(at)
+}
+
+fn fill_with_zeros(ssd: &FileDevice) -> io::Result<()> {
+    for part in ZEROED {
+        ssd.write(&vec![0; (part.end - part.start) as usize], part.start)?;
+        ssd.flush()?;
+    }
+    Ok(())
 }
 
 /// Whether the SSD has the tier of this disk, or what is left of one that was taken off, or nothing; else what it has.
@@ -231,6 +251,10 @@ mod tests {
     use super::*;
 
     const BYTES: usize = 4 << 20;
+
+    fn take_off(disk: &Disk, plan: &state::Tier, force: bool) -> anyhow::Result<()> {
+        super::take_off(disk, plan, force, || Ok(()))
+    }
 
     /// A disk that is a file.
     fn below_tier(real: &Path) -> Disk {
@@ -296,6 +320,50 @@ mod tests {
             take_off(&disk, &plan, false).unwrap();
             assert_eq!(fs::read(&real).unwrap()[4096..][..513], [&[9; 512][..], &[3]].concat());
             assert!(fs::read(&ssd).unwrap()[..tier::START].iter().all(|&byte| byte == 0));
+        }
+    }
+
+    #[test]
+    fn an_ssd_is_known_until_it_is_empty() {
+        let dir = tempfile::tempdir().unwrap();
+        let (ssd, real) = (dir.path().join("ssd"), dir.path().join("disk"));
+        fs::write(&real, vec![3; 1 << 20]).unwrap();
+        fs::write(&ssd, vec![0; BYTES]).unwrap();
+        let emulated = Disk::new("e", "null".into(), 1 << 20, dir.path().join("e"));
+        fs::create_dir_all(emulated.below().parent().unwrap()).unwrap();
+        fs::write(emulated.below(), vec![3; 1 << 20]).unwrap();
+        // As it is noted when this begins.
+        let plan = state::Tier {
+            ssd: ssd.clone(),
+            made: false,
+            ready: false,
+            size_bytes: BYTES as u64,
+            settings: vec!["rule=always".to_owned(), "unload=off".to_owned()],
+        };
+        let open = || -> Arc<FileDevice> { Arc::new(open_device(&ssd).unwrap()) };
+        for disk in [below_tier(&real), emulated] {
+            for cut in [4096_u64, 8192, 512 << 10] {
+                let at = ZEROED.iter().position(|part| part.contains(&cut)).unwrap();
+                // What was written and not flushed need not become durable in order.
+                for interrupted in [ZEROED[at].start..cut, cut..ZEROED[at].end] {
+                    make(&disk, &plan).unwrap();
+                    let below = Arc::new(open_device(&disk.below()).unwrap());
+                    let config = Config { rule: sluice_tier::Rule::Always, ..Config::default() };
+                    let tier = sluice_tier::Tier::open(below, open(), config).unwrap();
+                    // The log is longer than what is zeroed of it.
+                    tier.write(&vec![9; 768 << 10], 0, true).unwrap();
+                    drop(tier);
+                    if !disk.emulated {
+                        write_back(&real, open(), &plan).unwrap();
+                    }
+                    for part in ZEROED[..at].iter().chain([&interrupted]) {
+                        open().write(&vec![0; (part.end - part.start) as usize], part.start).unwrap();
+                    }
+                    take_off(&disk, &plan, false).unwrap();
+                    let begins = &fs::read(&ssd).unwrap()[..tier::START];
+                    assert!(begins.iter().all(|&byte| byte == 0), "{interrupted:?}, emulated: {}", disk.emulated);
+                }
+            }
         }
     }
 
