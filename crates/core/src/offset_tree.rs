@@ -7,8 +7,16 @@
 //! A node keeps the largest end in its *left* subtree and of itself, not of the whole subtree. A search for overlaps
 //! needs no more (it walks down one path and asks this of every node it leaves to the right), and what arrives at the
 //! high end, as sequential streams do, then changes no other node.
+//!
+//! The nodes of a tree may have numbers ([`Nodes::insert_numbered`]). Each then also knows the least number in its
+//! whole subtree, so that a search that wants small ones passes over all others at once. Trees without pay nothing for
+//! it: the balancing knows nothing of numbers, and a second walk up puts right what it has moved.
 
 use crate::list::NIL;
+
+// How many nodes searches for overlaps have looked at.
+#[cfg(test)]
+thread_local!(pub(crate) static LOOKED_AT: std::cell::Cell<u64> = const { std::cell::Cell::new(0) });
 
 /// Largest number of nodes that an array can hold: the parent link shares its word with the balance.
 pub(crate) const NODES_MAX: u32 = PARENT_MASK;
@@ -77,11 +85,14 @@ impl Loose {
     }
 }
 
-/// The nodes of all trees, forty bytes each.
+/// The nodes of all trees, forty bytes each, and sixteen more that only those of numbered trees touch.
 #[derive(Debug)]
 pub(crate) struct Nodes {
     keys: Vec<Key>,
     nodes: Vec<Node>,
+    /// In numbered trees: the number of each node, and the least one in its subtree.
+    numbers: Vec<u64>,
+    least: Vec<u64>,
 }
 
 impl Nodes {
@@ -91,6 +102,8 @@ impl Nodes {
         Nodes {
             keys: vec![Key { offset: 0, child: [NIL; 2] }; capacity as usize],
             nodes: vec![blank; capacity as usize],
+            numbers: vec![0; capacity as usize],
+            least: vec![0; capacity as usize],
         }
     }
 
@@ -110,6 +123,11 @@ impl Nodes {
 
     pub(crate) fn end(&self, id: u32) -> u64 {
         self.offset(id) + u64::from(self.len(id))
+    }
+
+    /// The number of a node that is in a numbered tree, or was.
+    pub(crate) fn number(&self, id: u32) -> u64 {
+        self.numbers[id as usize]
     }
 
     /// The neighbour with the next higher place in the order.
@@ -181,11 +199,25 @@ impl Nodes {
         (best != NIL).then_some(best)
     }
 
-    /// A node whose range shares a byte with `lo..hi` and that `accept` takes; of several, the last in order.
+    /// A node whose range shares a byte with `lo..hi`; of several, the last in order.
     ///
-    /// O(log n) if nothing overlaps; O(log^2 n) for each overlap looked at.
-    pub(crate) fn last_overlap(&self, tree: &Tree, lo: u64, hi: u64, accept: &impl Fn(u32) -> bool) -> Option<u32> {
-        if lo < hi && self.overlaps(tree, lo, hi) { self.overlap_below(tree.root, lo, hi, accept) } else { None }
+    /// O(log n) if nothing overlaps; else O(log^2 n), and as much for each empty range inside that is passed.
+    pub(crate) fn last_overlap(&self, tree: &Tree, lo: u64, hi: u64) -> Option<u32> {
+        if lo >= hi || !self.overlaps(tree, lo, hi) {
+            return None;
+        }
+        self.overlap_below::<false>(tree.root, lo, hi, 0)
+    }
+
+    /// As [`Nodes::last_overlap`], of those in a numbered tree that have a number below `before`.
+    ///
+    /// O(log n) if no number is below; O(log^2 n) if all are, or all whose number is below overlap. In between it looks
+    /// in vain into subtrees where one range overlaps and another has the number.
+    pub(crate) fn last_overlap_before(&self, tree: &Tree, lo: u64, hi: u64, before: u64) -> Option<u32> {
+        if lo >= hi || !self.overlaps(tree, lo, hi) {
+            return None;
+        }
+        self.overlap_below::<true>(tree.root, lo, hi, before)
     }
 
     /// Whether any range shares a byte with `lo..hi`, or is empty and inside: one path down to the place of `hi`.
@@ -203,22 +235,31 @@ impl Nodes {
         false
     }
 
-    fn overlap_below(&self, mut at: u32, lo: u64, hi: u64, accept: &impl Fn(u32) -> bool) -> Option<u32> {
-        while at != NIL && self.offset(at) >= hi {
+    /// `before` counts if the tree is `NUMBERED`.
+    fn overlap_below<const NUMBERED: bool>(&self, mut at: u32, lo: u64, hi: u64, before: u64) -> Option<u32> {
+        loop {
+            if at == NIL {
+                return None;
+            }
+            #[cfg(test)]
+            LOOKED_AT.set(LOOKED_AT.get() + 1);
+            if NUMBERED && self.least[at as usize] >= before {
+                return None;
+            }
+            if self.offset(at) < hi {
+                break;
+            }
             at = self.keys[at as usize].child[LEFT];
         }
-        if at == NIL {
-            return None;
-        }
         let [left, right] = self.keys[at as usize].child;
-        let found = self.overlap_below(right, lo, hi, accept);
+        let found = self.overlap_below::<NUMBERED>(right, lo, hi, before);
         if found.is_some() || self.nodes[at as usize].max_end <= lo {
             return found;
         }
-        if self.end(at) > lo && self.len(at) > 0 && accept(at) {
+        if self.end(at) > lo && self.len(at) > 0 && (!NUMBERED || self.numbers[at as usize] < before) {
             return Some(at);
         }
-        self.overlap_below(left, lo, hi, accept)
+        self.overlap_below::<NUMBERED>(left, lo, hi, before)
     }
 
     /// Inserts a node whose range was set. O(log n), O(1) behind the last node (amortised).
@@ -308,7 +349,9 @@ impl Nodes {
     }
 
     /// Removes a node that is in `tree`. O(log n); O(1) at the low end (amortised).
-    pub(crate) fn remove(&mut self, tree: &mut Tree, id: u32) {
+    ///
+    /// Returns the lowest node whose subtree has changed, rotations above it aside; `NIL` if there is none.
+    pub(crate) fn remove(&mut self, tree: &mut Tree, id: u32) -> u32 {
         let [left, right] = self.keys[id as usize].child;
         let Node { prev, next, .. } = self.nodes[id as usize];
         let end = self.end(id);
@@ -324,6 +367,7 @@ impl Nodes {
         };
         self.join(tree, prev, next);
         self.shrunk(tree, at, side);
+        at
     }
 
     /// The successor (leftmost of the right subtree) takes the place of `id`.
@@ -384,6 +428,42 @@ impl Nodes {
                 side = self.side(at, top);
             }
         }
+    }
+
+    // ---- numbers ---------------------------------------------------------------------------------------------
+
+    /// As [`Nodes::insert`], into a tree of which every node was inserted with a number. O(log n).
+    pub(crate) fn insert_numbered(&mut self, tree: &mut Tree, id: u32, number: u64) {
+        self.numbers[id as usize] = number;
+        self.insert(tree, id);
+        self.renew_least(id);
+    }
+
+    /// Removes a node from such a tree. O(log n).
+    pub(crate) fn remove_numbered(&mut self, tree: &mut Tree, id: u32) {
+        let lowest = self.remove(tree, id);
+        self.renew_least(lowest);
+    }
+
+    /// Finds the least numbers anew from `at` up, below which nothing has changed. Of what rotations have moved since,
+    /// some is beside the way up, but no farther than one step.
+    fn renew_least(&mut self, mut at: u32) {
+        while at != NIL {
+            for child in self.keys[at as usize].child {
+                if child != NIL {
+                    self.add_up_least(child);
+                }
+            }
+            self.add_up_least(at);
+            at = self.parent(at);
+        }
+    }
+
+    /// From the children, where it is known.
+    fn add_up_least(&mut self, at: u32) {
+        let [left, right] = self.keys[at as usize].child;
+        let below = |child: u32| self.least.get(child as usize).copied().unwrap_or(u64::MAX); // none at `NIL`
+        self.least[at as usize] = self.numbers[at as usize].min(below(left)).min(below(right));
     }
 
     // ---- ends ------------------------------------------------------------------------------------------------
@@ -519,6 +599,7 @@ mod tests {
         if at == NIL {
             return (0, 0);
         }
+        let from = order.len();
         let [left, right] = nodes.keys[at as usize].child;
         assert_eq!(nodes.parent(at), parent);
         let (left_height, left_end) = check(nodes, left, at, order);
@@ -527,6 +608,8 @@ mod tests {
         assert_eq!(nodes.balance(at) + left_height, right_height + 1, "balance");
         let end = nodes.end(at).max(left_end);
         assert_eq!(nodes.nodes[at as usize].max_end, end, "largest end");
+        let least = order[from..].iter().map(|&m| nodes.number(m)).min();
+        assert_eq!(Some(nodes.least[at as usize]), least, "least number");
         (left_height.max(right_height) + 1, end.max(right_end))
     }
 
@@ -535,19 +618,23 @@ mod tests {
         fn behaves_like_a_sorted_vector(
             ops in prop::collection::vec((0u32..64, 0u64..40, 0u32..6, 0u8..5), 0..300),
             query in (0u64..45, 1u64..6),
+            numbers in prop::collection::vec(0u64..100, 300),
+            before in 0u64..100,
         ) {
             let mut nodes = Nodes::new(64);
             let mut tree = Tree::EMPTY;
             let mut model: Vec<u32> = Vec::new(); // in order
-            for (id, offset, len, what) in ops {
+            let mut given = [0; 64];
+            for ((id, offset, len, what), number) in ops.into_iter().zip(numbers) {
                 if let Some(at) = model.iter().position(|&m| m == id) {
                     if what < 3 {
-                        nodes.remove(&mut tree, id);
+                        nodes.remove_numbered(&mut tree, id);
                         model.remove(at);
                     }
                 } else {
                     nodes.set_range(id, offset, len);
-                    nodes.insert(&mut tree, id);
+                    nodes.insert_numbered(&mut tree, id, number);
+                    given[id as usize] = number;
                     let at = model.iter().position(|&m| nodes.offset(m) > offset).unwrap_or(model.len());
                     model.insert(at, id);
                 }
@@ -564,8 +651,12 @@ mod tests {
                 let (lo, hi) = (query.0, query.0 + query.1);
                 let overlap = |m: u32| nodes.len(m) > 0 && nodes.offset(m) < hi && nodes.end(m) > lo;
                 prop_assert_eq!(
-                    nodes.last_overlap(&tree, lo, hi, &|m| m % 2 == 0),
-                    model.iter().rev().copied().find(|&m| overlap(m) && m % 2 == 0)
+                    nodes.last_overlap(&tree, lo, hi),
+                    model.iter().rev().copied().find(|&m| overlap(m))
+                );
+                prop_assert_eq!(
+                    nodes.last_overlap_before(&tree, lo, hi, before),
+                    model.iter().rev().copied().find(|&m| overlap(m) && given[m as usize] < before)
                 );
                 prop_assert_eq!(
                     nodes.lower_bound(&tree, lo),

@@ -50,11 +50,10 @@ pub(crate) enum State {
 /// A request that ordering safety keeps back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Blocked {
-    /// Its number in the order of submission.
-    pub(crate) number: u64,
     /// The request it waits for.
     pub(crate) blocker: Slot,
-    /// The next one, in reverse order of submission, that waits for the same.
+    /// Its neighbours among those that wait for the same.
+    pub(crate) prev: Slot,
     pub(crate) next: Slot,
 }
 
@@ -66,7 +65,7 @@ pub(crate) struct Entry {
     pub(crate) app: AppId,
     pub(crate) queue: QueueId,
     pub(crate) generation: u32,
-    /// First of the requests that are blocked by this one.
+    /// First of the requests that are blocked by this one: the last one that was attached.
     pub(crate) waiters: Slot,
 }
 

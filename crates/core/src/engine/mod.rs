@@ -293,8 +293,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Takes back a request that was not dispatched. O(log n); one that [`Ordering::Strict`] keeps back passes those that wait for the
-    /// same one and came after it.
+    /// Takes back a request that was not dispatched. O(log n), plus O(log n) for each request that waited for it.
     ///
     /// # Errors
     /// See [`CancelError`]; the engine is unchanged then.
@@ -756,16 +755,16 @@ impl Engine {
     }
 
     fn release_waiters(&mut self, now: Time, slot: Slot) {
-        let mut at = self.queues.take_waiters(slot);
+        let (mut before, mut at) = (NIL, self.queues.take_waiters(slot));
         while at != NIL {
             let next = self.queues.next_waiter(at);
-            if self.queues.recheck(at) {
+            if self.queues.recheck(at, before) {
                 self.note_unblocked(at);
                 self.make_eligible(now, at);
             } else if self.gate.is_some() {
                 self.call(now, at);
             }
-            at = next;
+            (before, at) = (at, next);
         }
     }
 
