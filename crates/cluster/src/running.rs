@@ -98,11 +98,8 @@ impl Machine {
     /// The process, if it is there.
     fn process(&self, plan: &Plan) -> Option<Pid> {
         let is_coordinator = matches!(self.role, Role::Coordinator { .. });
-        let own = if is_coordinator {
-            self.state(plan)
-        } else {
-            format!("--volfile={}", self.graph_file(plan).display())
-        };
+        let own =
+            if is_coordinator { self.state(plan) } else { format!("--volfile={}", self.graph_file(plan).display()) };
         let has_own = |pid: &Pid| words(*pid).split(|byte| *byte == 0).any(|word| word == own.as_bytes());
         let numbered = self.numbered(plan).filter(has_own);
         if is_coordinator { numbered.or_else(|| find_coordinator(&own)) } else { numbered }

@@ -533,7 +533,7 @@ mod tests {
         let known = &one.contexts[&context("r2.q0.d1.f1.a0")];
         assert!((known.arms["aioli"].gain - 0.8).abs() < 1e-9 && (known.arms["sjf"].gain - 0.5).abs() < 1e-9);
         assert_eq!((known.arms["sjf"].weight, known.arms["aioli"].weight, one.contexts.len()), (6.0, 3.0, 2));
-        assert!(one.merge(&Knowledge::new(Device::Flash)).unwrap_err().to_string().contains("without an arm"));
+        assert!(one.merge(&Knowledge::new(Device::Flash)).unwrap_err().to_string().contains("non-rotational"));
     }
 
     #[test]
