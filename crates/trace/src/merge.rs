@@ -67,7 +67,7 @@ impl Merged {
 
 impl<R: Read> Source<'_, R> {
     /// The next entry, in the result's terms, if there is one.
-    fn peek(&mut self, paths: &mut dyn FnMut(&[u8], usize) -> Result<u32, Error>) -> Result<Option<Entry>, Error> {
+    fn peek(&mut self, mut number: impl FnMut(&[u8], usize) -> Result<u32, Error>) -> Result<Option<Entry>, Error> {
         if self.at == self.block.len() {
             self.at = 0;
             if !self.reader.next_block(&mut self.block)? {
@@ -77,7 +77,7 @@ impl<R: Read> Source<'_, R> {
             let known: &Paths = self.reader.paths();
             for path in known.iter().skip(self.numbers.len()) {
                 let time = self.times.entry(path.to_vec()).or_default();
-                self.numbers.push(paths(path, *time)?);
+                self.numbers.push(number(path, *time)?);
                 *time += 1;
             }
         }
@@ -122,7 +122,7 @@ pub fn merge<R: Read, W: Write>(
     loop {
         let mut next: Option<(Entry, usize)> = None;
         for (number, source) in sources.iter_mut().enumerate() {
-            if let Some(entry) = source.peek(&mut |path, time| merged.number(writer, path, time))?
+            if let Some(entry) = source.peek(|path, time| merged.number(writer, path, time))?
                 && next.is_none_or(|(earliest, _)| entry.time < earliest.time)
             {
                 next = Some((entry, number));
