@@ -104,7 +104,7 @@ fn a_mount_chooses_explains_remembers_and_gives_way() {
         assert_eq!(selection(&place)["paused"], false);
     });
     let shown = place.good(&["model", "show", "@mnt"]);
-    assert!(shown.contains("devices with an arm") && shown.contains("reads of"), "{shown}");
+    assert!(shown.contains("on rotational devices") && shown.contains("reads of"), "{shown}");
     place.good(&["model", "export", "@mnt", "--out", "@one"]);
     common::unmount(&place);
     let timeline = place.good(&["explain", "@kept/decisions", "--plot", "@t.svg"]);
