@@ -305,8 +305,8 @@ LIMITS = [
     "the number of leaves was.",
     "* Requests between a stripe and all servers' stripes are of no class; it was not trained with any.",
     "* Random accesses, regions with gaps and appended logs are of no class; it calls them one of the four.",
-    "* Parts of 4 to 16 MB of a shared file, gone through again and again by real processes, are sometimes taken "
-    "for strided.",
+    "* Parts of 4 to 16 MB of a shared file, gone through again and again by real processes, are sometimes "
+    "taken for strided.",
     "* Large strided reads of many real processes are sometimes taken for contiguous ones.",
     "* Small reads of own files by real processes are sometimes taken for large ones.",
     "* One program with several small requests to a file under way looks like several that take turns in it.",
