@@ -19,7 +19,7 @@ use crate::bed::Disk;
 ///
 /// With --real: programs on an emulated disk with ext4, as `sluice-bench rivals` has them, and workloads that change from one of
 /// these to the next, against the kernel's schedulers and fixed configurations; and what a mount that chooses costs where there is
-/// nothing to choose, in memory and on this machine's own disk. Needs what rivals needs. Takes about 12 hours, with --quick 50 minutes.
+/// nothing to choose, in memory and on this machine's own disk. Needs what rivals needs. Takes some ten hours, with --quick less than one.
 /// Ctrl-C then prints what there is so far.
 #[derive(clap::Args)]
 pub(crate) struct Args {
