@@ -1,5 +1,8 @@
 //! Whole simulations.
 
+mod common;
+
+use common::TWO_PROGRAMS as TEXT;
 use sluice_core::policy::table;
 use sluice_sim::scenario::{Place, Plan, Setting};
 use sluice_sim::{Failure, Options, Outcome, Sweep, improvements, simulate, sweep};
@@ -8,31 +11,6 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 static RUN: AtomicBool = AtomicBool::new(false);
-
-const TEXT: &str = r#"
-    [clients]
-    nodes = 4
-    [servers]
-    count = 4
-    in_flight = 4
-    [[application]]
-    name = "a"
-    processes = 8
-    [[application.phase]]
-    pattern = "strided"
-    request = "32K"
-    data = "512K"
-    [[application]]
-    name = "b"
-    processes = 4
-    start = "5ms"
-    [[application.phase]]
-    op = "write"
-    files = "per-process"
-    request = "16K"
-    data = "256K"
-    depth = 4
-"#;
 
 fn plan(text: &str, settings: &[(&str, &str)]) -> Plan {
     let settings: Vec<Setting> = settings.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();

@@ -1,8 +1,12 @@
 //! What goes wrong, in whole simulations: faults that overlap, what survives a crash, an orchestrator that is gone.
 
+mod common;
+
 use std::path::Path;
+use std::sync::LazyLock;
 use std::sync::atomic::AtomicBool;
 
+use common::TWO_PROGRAMS;
 use sluice_adapt::features::Answers;
 use sluice_sim::scenario::{Plan, Setting};
 use sluice_sim::{Options, Outcome, simulate};
@@ -10,31 +14,11 @@ use sluice_sim::{Options, Outcome, simulate};
 static RUN: AtomicBool = AtomicBool::new(false);
 
 /// Programs that begin a little later than what goes wrong.
-const TEXT: &str = r#"
-    [clients]
-    nodes = 4
-    [servers]
-    count = 4
-    in_flight = 4
-    [[application]]
-    name = "a"
-    processes = 8
-    start = "10ms"
-    [[application.phase]]
-    pattern = "strided"
-    request = "32K"
-    data = "512K"
-    [[application]]
-    name = "b"
-    processes = 4
-    start = "15ms"
-    [[application.phase]]
-    op = "write"
-    files = "per-process"
-    request = "16K"
-    data = "256K"
-    depth = 4
-"#;
+static TEXT: LazyLock<String> = LazyLock::new(|| {
+    TWO_PROGRAMS
+        .replace("start = \"5ms\"", "start = \"15ms\"")
+        .replace("name = \"a\"", "name = \"a\"\n    start = \"10ms\"")
+});
 
 fn outcome_with(text: &str, settings: &[(&str, &str)], options: Options) -> Outcome {
     let settings: Vec<Setting> = settings.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
@@ -55,7 +39,7 @@ fn event(lines: &str) -> String {
 fn a_machine_that_crashes_again_while_it_is_away_stays_away() {
     let (long, short) = ("at = '0s'\nlasts = '10s'", "at = '1s'\nlasts = '1s'");
     for (first, second) in [(long, short), (short, long)] {
-        let faults = format!("{TEXT}[faults]\ntimeout = '50ms'\n{}{}", event(first), event(second));
+        let faults = format!("{}[faults]\ntimeout = '50ms'\n{}{}", *TEXT, event(first), event(second));
         let outcome = outcome(&faults, &[]);
         assert!(outcome.makespan_ns > 9_900_000_000, "{}", outcome.makespan_ns);
         assert_eq!(outcome.faults.unwrap().crashes, 2);
@@ -69,7 +53,7 @@ fn of_faults_that_overlap_the_worse_one_counts() {
     for (kind, strong, weak) in kinds {
         let strong = event(&format!("kind = '{kind}'\n{strong}\nlasts = '1000s'"));
         let weak = event(&format!("kind = '{kind}'\n{weak}\nat = '30ms'\nlasts = '10ms'"));
-        let digest = |faults: &str| outcome(&format!("{TEXT}[faults]\n{faults}"), &[]).digest;
+        let digest = |faults: &str| outcome(&format!("{}[faults]\n{faults}", *TEXT), &[]).digest;
         let alone = digest(&strong);
         assert_eq!(digest(&format!("{strong}{weak}")), alone, "{kind}");
         assert_ne!(digest(&weak), alone, "{kind}");
@@ -82,7 +66,7 @@ fn servers_predict_after_a_crash() {
     let crashes: String =
         (0..4).map(|server| format!("[[faults.event]]\nnode = 'server {server}'\nlasts = '1ms'\n")).collect();
     let settings = [("servers.policy", "to-agg"), ("servers.predict", "2"), ("servers.max_wait", "0")];
-    let outcome = outcome(&format!("{TEXT}[faults]\n{crashes}"), &settings);
+    let outcome = outcome(&format!("{}[faults]\n{crashes}", *TEXT), &settings);
     let counts = outcome.predictions.unwrap();
     assert_eq!(outcome.faults.unwrap().crashes, 4);
     assert!(counts.linked * 2 > outcome.server_requests, "{counts:?} of {}", outcome.server_requests);
