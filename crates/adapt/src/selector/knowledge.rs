@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::meter::Unevenness;
 use super::state::ARMS_MAX;
 use super::{Arm, Context, Device, related};
 
@@ -105,6 +106,9 @@ pub struct Known {
     /// The arm that was in use last, by its own observations, trials aside.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last: Option<String>,
+    /// How its windows differ.
+    #[serde(default, skip_serializing_if = "Unevenness::is_unknown")]
+    pub uneven: Unevenness,
 }
 
 impl Known {
@@ -464,6 +468,9 @@ impl Knowledge {
                 mine.looks.entry(arm).or_insert(look);
             }
             mine.last = mine.last.take().or(theirs.last);
+            if mine.uneven.differences < theirs.uneven.differences {
+                mine.uneven = theirs.uneven;
+            }
         }
         while self.contexts.len() > CONTEXTS_MAX {
             let fewest = self.contexts.iter().min_by_key(|(_, known)| known.windows).map(|(key, _)| *key);
@@ -490,6 +497,21 @@ mod tests {
         let known = knowledge.enter(context(context_text));
         gains.iter().for_each(|(arm, gain)| (0..3).for_each(|_| known.credit(arm, *gain, 0.0)));
         knowledge
+    }
+
+    #[test]
+    fn of_how_windows_differ_what_was_seen_more_of_is_merged() {
+        let with = |differences, usual| {
+            let mut knowledge = knowing("r1.q0.d2.f0.a0", &[("noop", usual)]);
+            let uneven = Unevenness { variance: usual, usual, differences };
+            knowledge.contexts.values_mut().for_each(|known| known.uneven = uneven);
+            knowledge
+        };
+        for (ours, theirs, expected) in [(3, 9, 0.2), (9, 3, 0.1), (0, 1, 0.2)] {
+            let mut mine = with(ours, 0.1);
+            mine.merge(&with(theirs, 0.2)).unwrap();
+            assert_eq!(mine.contexts.values().next().unwrap().uneven.usual, expected, "{ours} and {theirs}");
+        }
     }
 
     #[test]

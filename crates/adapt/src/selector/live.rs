@@ -8,7 +8,7 @@ use super::doubt::{Doubted, Rates};
 use super::explain::{Change, Pattern, Record, Why};
 use super::held::{self, Aftermath};
 use super::knowledge::{self, Expectation};
-use super::meter::{Meter, SPARSE_MAX};
+use super::meter::{Meter, SPARSE_MAX, Unevenness};
 use super::workload::{Before, Place};
 use super::{
     Arm, Context, Device, Direction, Kind, Knowledge, Known, Load, PageHinkley, Prior, SelectorError, StateError,
@@ -241,7 +241,7 @@ impl Selector {
             skip: 0,
             settling: 0,
             aftermath: Aftermath::default(),
-            meter: Meter::new(quarter),
+            meter: Meter::new(quarter, Unevenness::default()),
             quarter,
             gather,
             gathered: (0, Load::default()),
@@ -502,6 +502,7 @@ impl Selector {
         let (Some(place), Some(known)) = (&mut self.place, self.knowledge.contexts.get_mut(&context)) else { return };
         (known.windows, known.seen_s) = (known.windows.saturating_add(1), now_s);
         known.uses(&name);
+        known.uneven = self.meter.uneven();
         let noise = known.noise();
         let value = known.arms.entry(name.clone()).or_insert(super::Value {
             gain: expected,

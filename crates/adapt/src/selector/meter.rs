@@ -4,6 +4,8 @@
 //! enough. Where they are not, as of a stream that is served for a while and then is not, the mean of their logarithms is far below
 //! the logarithm of their mean, and two windows say little: then several are put together, by how much one differs from the next.
 
+use serde::{Deserialize, Serialize};
+
 use super::Load;
 
 /// Time that is put together until it has enough requests, at most; and because windows differ. In quarters of a second.
@@ -20,6 +22,28 @@ const NOISE_MIN: u32 = 3;
 /// Of a difference more than this is an accident.
 const DIFFERENCE_MAX: f64 = 2.0;
 
+/// How the windows of a workload differ, by the differences between one and the next under one arm.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Unevenness {
+    /// Variance of a window's logarithmic rate; where few differences were seen the rest count as none.
+    pub variance: f64,
+    /// The same without those that are accidents.
+    pub usual: f64,
+    /// Differences that were seen.
+    pub differences: u32,
+}
+
+impl Unevenness {
+    /// Most that either variance can be: of windows of which each is an accident.
+    pub(super) const MAX: f64 = 0.5 * DIFFERENCE_MAX * DIFFERENCE_MAX;
+
+    /// Nothing was seen.
+    pub(super) fn is_unknown(&self) -> bool {
+        self.differences == 0
+    }
+}
+
 /// Puts windows together.
 #[derive(Clone, Debug)]
 pub(super) struct Meter {
@@ -29,22 +53,24 @@ pub(super) struct Meter {
     windows: u32,
     /// Logarithmic rate of the last window of the same arm.
     last: Option<f64>,
-    /// Variance of a window, by the differences between one and the next; and without those that are accidents, and how many there were.
-    variance: f64,
-    usual: f64,
-    differences: u32,
+    uneven: Unevenness,
 }
 
 impl Meter {
-    /// One that has seen nothing. `quarter`: windows that are a quarter of a second; so many are an observation at least.
-    pub(super) fn new(quarter: u32) -> Meter {
-        Meter { quarter, sum: Load::default(), windows: 0, last: None, variance: 0.0, usual: 0.0, differences: 0 }
+    /// Of a workload whose windows were seen to differ like this. `quarter`: windows that are a quarter of a second; so many are an
+    /// observation at least.
+    pub(super) fn new(quarter: u32, uneven: Unevenness) -> Meter {
+        Meter { quarter, sum: Load::default(), windows: 0, last: None, uneven }
+    }
+
+    /// How windows were seen to differ.
+    pub(super) fn uneven(&self) -> Unevenness {
+        self.uneven
     }
 
     /// Nothing was seen of what comes, which is the same workload; by another arm, perhaps.
     pub(super) fn restart(&mut self) {
-        let Meter { variance, usual, differences, .. } = *self;
-        *self = Meter { variance, usual, differences, ..Meter::new(self.quarter) };
+        *self = Meter::new(self.quarter, self.uneven);
     }
 
     /// Windows of something else, or of nothing, come between: what there is goes on after them, and is not compared with it.
@@ -54,18 +80,19 @@ impl Meter {
 
     /// How many windows make an observation, if they have enough requests.
     pub(super) fn windows(&self) -> u32 {
-        let wanted = (self.variance / (EVEN * EVEN)).ceil();
+        let wanted = (self.uneven.variance / (EVEN * EVEN)).ceil();
         (wanted as u32).clamp(self.quarter, UNEVEN_MAX * self.quarter)
     }
 
     /// Deviation of an observation's logarithmic rate, if its windows say nothing of each other; 0 before that was seen.
     pub(super) fn noise(&self) -> f64 {
-        if self.differences < NOISE_MIN {
+        let Unevenness { usual, differences, .. } = self.uneven;
+        if differences < NOISE_MIN {
             return 0.0;
         }
         // Of those that there were: the rest count as none.
-        let seen = 1.0 - (1.0 - 1.0 / MEMORY).powf(self.differences.into());
-        (self.usual / seen / f64::from(self.windows())).sqrt()
+        let seen = 1.0 - (1.0 - 1.0 / MEMORY).powf(differences.into());
+        (usual / seen / f64::from(self.windows())).sqrt()
     }
 
     /// A load, which so many windows were put together to. `teaches`: what it differs by from the one before says how uneven they are. Returns an observation when one has come
@@ -75,9 +102,10 @@ impl Meter {
             let rate = load.rate().ln();
             if let Some(last) = self.last.replace(rate).filter(|_| teaches) {
                 let half_square = |most: f64| 0.5 * (rate - last).abs().min(most).powi(2);
-                self.variance += (half_square(DIFFERENCE_MAX) - self.variance) / MEMORY;
-                self.usual += (half_square(USUAL_MAX) - self.usual) / MEMORY;
-                self.differences = self.differences.saturating_add(1);
+                let Unevenness { variance, usual, differences } = &mut self.uneven;
+                *variance += (half_square(DIFFERENCE_MAX) - *variance) / MEMORY;
+                *usual += (half_square(USUAL_MAX) - *usual) / MEMORY;
+                *differences = differences.saturating_add(1);
             }
         }
         self.sum.append(load);
@@ -106,7 +134,7 @@ mod tests {
 
     /// Readings of so many windows of these rates in turn.
     fn readings(rates: &[f64], count: usize, completed: u64) -> (Meter, Vec<Option<Load>>) {
-        let mut meter = Meter::new(1);
+        let mut meter = Meter::new(1, Unevenness::default());
         let all =
             rates.iter().cycle().take(count).map(|rate| meter.add(&window(*rate, completed), 1, 16, true)).collect();
         (meter, all)

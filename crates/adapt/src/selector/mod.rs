@@ -56,6 +56,7 @@ pub use knowledge::{CONTEXTS_MAX, Expectation, Knowledge, Known, Value};
 pub use live::{Selector, Settings};
 pub use load::Load;
 pub use measured::Measured;
+pub use meter::Unevenness;
 pub use model::{INPUTS, MODEL_VERSION, Model, ModelError, PURPOSE, SHIPPED_MODEL, inputs};
 pub use state::{BYTES_MAX, StateError};
 

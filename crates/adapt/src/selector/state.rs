@@ -11,6 +11,7 @@ use sluice_core::WindowFeatures;
 use super::context::CLASSES_VERSION;
 use super::knowledge::{CONTEXTS_MAX, GAIN_MAX, Known, WEIGHT_MAX};
 use super::live::COST_MAX_S;
+use super::meter::Unevenness;
 use super::{Arm, Context, Device, Knowledge};
 
 /// Version of the format.
@@ -153,6 +154,8 @@ impl Body {
             range("level", known.level, -LEVEL_MAX, LEVEL_MAX)?;
             range("stay_s", known.stay_s, 0.0, 1e12)?;
             range("seen_s", known.seen_s, 0.0, clock_s)?;
+            range("uneven", known.uneven.variance, 0.0, Unevenness::MAX)?;
+            range("uneven", known.uneven.usual, 0.0, Unevenness::MAX)?;
             if known.arms.len().max(known.looks.len()) > ARMS_MAX {
                 return Err(format!("{} arms", known.arms.len()));
             }
@@ -193,6 +196,7 @@ mod tests {
             let known = knowledge.enter(Context::parse(context).unwrap());
             known.credit("hbrr anticipation=on", 0.1 * at as f64, 3.0);
             known.credit("noop", -0.2, 4.0);
+            known.uneven = Unevenness { variance: 0.5, usual: 0.25, differences: 4 + at as u32 };
         }
         knowledge
     }
@@ -271,6 +275,12 @@ mod tests {
         assert!(with("\"weight\": 1.0", "\"weight\": -1.0").contains("weight"));
         for level in ["1e3", "-201.0"] {
             assert!(with("\"level\": 0.0", &format!("\"level\": {level}")).contains("level is"), "{level}");
+        }
+        for variance in ["-0.1", "2.1"] {
+            assert!(
+                with("\"variance\": 0.5", &format!("\"variance\": {variance}")).contains("uneven is"),
+                "{variance}"
+            );
         }
         assert!(with("\"clock_s\": 12.5", "\"clock_s\": 1e11").contains("clock_s is"));
         assert!(with(&format!("\"features\": \"{}\"", features()), "\"features\": \"1.0\"").contains("other features"));

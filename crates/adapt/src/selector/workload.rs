@@ -4,7 +4,7 @@ use super::explain::Why;
 use super::held::Aftermath;
 use super::knowledge::Expectation;
 use super::live::{CLEAR, CLEAR_NOISE, Mode, SETTLING, Selector};
-use super::meter::Meter;
+use super::meter::{Meter, Unevenness};
 use super::parts::Parts;
 use super::{Context, Kind, Known, Load, PageHinkley};
 
@@ -369,6 +369,8 @@ impl Selector {
         self.pattern = None;
         let known = self.knowledge.enter(context);
         let is_new = known.windows == 0;
+        // What it was like is known before much of it can be seen. Behind memory that differs from time to time.
+        let uneven = if self.settings.memory_below { Unevenness::default() } else { known.uneven };
         // Whatever it looked like under this arm before: compared with that, it would be another one window by window.
         known.looks.insert(self.names[self.arm].clone(), class);
         let looks = self.names.iter().map(|name| known.looks.get(name).copied()).collect();
@@ -390,7 +392,7 @@ impl Selector {
         });
         self.features.iter_mut().for_each(PageHinkley::reset);
         self.reward.reset();
-        self.meter = Meter::new(self.quarter);
+        self.meter = Meter::new(self.quarter, uneven);
         let expected = self.expectations(&context, load);
         let best = self.begin_with(&context, &expected);
         let best = if goes_on { self.in_step(&context, best, &expected) } else { best };

@@ -5,6 +5,8 @@ use sluice_adapt::selector::{
 };
 use sluice_core::{Anticipation, EngineConfig, OpFeatures, Time, WindowFeatures};
 
+mod uneven;
+
 const WINDOW_NS: u64 = 100_000_000;
 const SIZE: u64 = 32 << 10;
 const LEVEL: f64 = 17.0;
@@ -61,7 +63,17 @@ fn selector(in_force: &str, contexts: &[(&str, &[(&str, f64)])], memory_below: b
         let arms = gains.iter().map(|(arm, gain)| ((*arm).to_owned(), value(*gain))).collect();
         let context = Context::parse(context).unwrap();
         let looks = gains.iter().map(|(arm, _)| ((*arm).to_owned(), context)).collect();
-        let known = Known { level: LEVEL, looks, windows: 100, stays: 3, stay_s: 4.0, seen_s: 100.0, arms, last: None };
+        let known = Known {
+            level: LEVEL,
+            looks,
+            windows: 100,
+            stays: 3,
+            stay_s: 4.0,
+            seen_s: 100.0,
+            arms,
+            last: None,
+            ..Known::default()
+        };
         knowledge.contexts.insert(context, known);
     }
     selector.remember(knowledge).unwrap();
@@ -340,115 +352,6 @@ fn a_mount_begins_with_what_was_in_use() {
         selector.remember(knowledge).unwrap();
         selector.begin_where_it_ended();
         assert_eq!(selector.arm().to_string(), begins_with, "{last}, memory below: {memory_below}");
-    }
-}
-
-/// A window in which a stream has its slice of time, or those who read here and there beside it have theirs.
-fn slice(at: u64, is_stream: bool) -> Load {
-    let (requests, distance, files) = if is_stream { (300, 0.0, 4) } else { (20, 500.0, 20) };
-    Load::of(&WindowFeatures { files, ..features(at, true, requests, distance, 0) })
-}
-
-/// Times that a workload is found to have changed.
-fn entered(records: &[Record]) -> usize {
-    records.iter().filter(|record| matches!(record.why, Why::NewWorkload | Why::KnownWorkload)).count()
-}
-
-#[test]
-fn slices_of_time_make_no_other_workload_of_each_program() {
-    for windows in [2, 3, 5] {
-        let mut selector = selector("hbrr anticipation=on", &[], false);
-        let mut at = 0;
-        let mut run = |selector: &mut Selector, slices: u64, is_stream: &dyn Fn(u64) -> bool| {
-            for slice_at in 0..slices {
-                for _ in 0..windows {
-                    selector.window(&slice(at, is_stream(slice_at)));
-                    at += 1;
-                }
-            }
-            records(selector)
-        };
-        run(&mut selector, 4, &|slice| slice % 2 == 0);
-        let by_turns = run(&mut selector, 40, &|slice| slice % 2 == 0);
-        assert_eq!(entered(&by_turns), 0, "slices of {windows} windows");
-        // What stays is another workload, whichever of the two that is.
-        let alone = run(&mut selector, 20_u64.div_ceil(windows), &|_| true);
-        let random = run(&mut selector, 20_u64.div_ceil(windows), &|_| false);
-        assert_eq!((entered(&alone), entered(&random)), (1, 1), "slices of {windows} windows");
-    }
-}
-
-#[test]
-fn what_a_workload_gives_in_slices_is_credited_as_a_whole() {
-    let mut selector = selector("hbrr anticipation=on", &[], false);
-    selector.remember(Knowledge::new(Device::Disk)).unwrap();
-    let mut without = 0;
-    for at in 0..1_200 {
-        // Without anticipation nobody waits for the stream.
-        let anticipates = selector.arm().anticipation;
-        without += u64::from(!anticipates);
-        selector.window(&slice(at, anticipates && at / 3 % 2 == 0));
-    }
-    let best = selector.knowledge().contexts.values().max_by_key(|known| known.windows).unwrap();
-    let gain = |arm: &str| best.arms[arm].gain;
-    assert!(gain("noop") < gain("hbrr anticipation=on") - 1.0, "{best:?}");
-    assert!(selector.arm().anticipation && without < 120, "{} after {without} windows without", selector.arm());
-}
-
-/// One that has seen the whole of a workload for a while, of which streams are a part.
-fn selector_of_slices() -> Selector {
-    let mut selector = selector("hbrr anticipation=on", &[], false);
-    (0..30).for_each(|at| _ = selector.window(&slice(at, false)));
-    records(&mut selector);
-    selector
-}
-
-#[test]
-fn a_part_that_stays_is_another_workload_even_if_nothing_arrives_now_and_then() {
-    for every in [2, 3, 5, 9, 20] {
-        let mut selector = selector_of_slices();
-        for at in 30..60 {
-            let mut features = WindowFeatures { files: 4, ..features(at, true, 300, 0.0, 0) };
-            if at % every == 0 {
-                (features.ops[0].requests, features.ops[0].bytes, features.ops[0].distances) = (0, 0, 0);
-            }
-            selector.window(&Load::of(&features));
-        }
-        assert_eq!(entered(&records(&mut selector)), 1, "no arrivals in one window of {every}");
-    }
-}
-
-#[test]
-fn a_part_excuses_nothing_else() {
-    for first in [0, 1] {
-        let mut selector = selector_of_slices();
-        let noticed = (30..60).find(|at| {
-            let writes = window(*at, false, 100, 4.0);
-            selector.window(&if at % 2 == first { slice(*at, true) } else { writes });
-            entered(&records(&mut selector)) > 0
-        });
-        assert!(noticed.is_some_and(|at| at <= 33), "writes every other window are noticed in {noticed:?}");
-    }
-}
-
-#[test]
-fn parts_before_a_gap_are_forgotten() {
-    for has_light_load in [false, true] {
-        let mut selector = selector_of_slices();
-        let mut windows = 30..;
-        for _ in 0..10 {
-            for (count, is_stream) in [(2, true), (0, false), (4, true), (4, false)] {
-                let gap = if count == 0 { 20 } else { 0 };
-                for at in windows.by_ref().take(gap) {
-                    let none = WindowFeatures { outstanding_mean: 1.0, ..features(at, true, 20, 0.0, 0) };
-                    if has_light_load {
-                        selector.window(&Load::of(&none));
-                    }
-                }
-                windows.by_ref().take(count).for_each(|at| _ = selector.window(&slice(at, is_stream)));
-            }
-        }
-        assert_eq!(entered(&records(&mut selector)), 0, "light load: {has_light_load}");
     }
 }
 

@@ -1,0 +1,143 @@
+//! Workloads whose windows differ: programs have slices of time, and what they are served at differs by a factor.
+
+use sluice_adapt::selector::Unevenness;
+
+use super::*;
+
+/// Of a workload whose windows were seen to differ by a factor the first of them say no more than they did then.
+#[test]
+fn windows_of_a_workload_that_was_uneven_are_put_together_from_the_first_on() {
+    let observed_after = |uneven: Unevenness, memory_below: bool| {
+        let mut selector = selector("hbrr", &[("r1.q0.d2.f0.a0", &[("hbrr", 0.0)])], memory_below);
+        let mut knowledge = selector.knowledge().clone();
+        knowledge.contexts.values_mut().for_each(|known| known.uneven = uneven);
+        selector.remember(knowledge).unwrap();
+        let observations = |selector: &Selector| selector.knowledge().contexts.values().next().unwrap().windows;
+        let after = (0..60).position(|at| {
+            selector.window(&window(at, true, if at / 5 % 2 == 0 { 300 } else { 20 }, 4.0));
+            observations(&selector) > 100
+        });
+        after.unwrap()
+    };
+    let uneven = Unevenness { variance: 2.0, usual: 0.2, differences: 20 };
+    assert_eq!(observed_after(uneven, false), 9 + observed_after(Unevenness::default(), false));
+    assert_eq!(observed_after(uneven, true), observed_after(Unevenness::default(), true), "not behind memory");
+}
+
+/// What one phase has shown of that is known in the next.
+#[test]
+fn how_uneven_windows_are_is_learned() {
+    let mut selector = selector("hbrr", &[("w1.q0.d2.f0.a0", &[("hbrr", 0.0)])], false);
+    (0..40).for_each(|at| _ = selector.window(&window(at, false, if at % 2 == 0 { 20 } else { 300 }, 4.0)));
+    let uneven = selector.knowledge().contexts.values().next().unwrap().uneven;
+    assert!(uneven.variance > 1.0 && uneven.usual < uneven.variance && uneven.differences > 20, "{uneven:?}");
+}
+
+/// A window in which a stream has its slice of time, or those who read here and there beside it have theirs.
+fn slice(at: u64, is_stream: bool) -> Load {
+    let (requests, distance, files) = if is_stream { (300, 0.0, 4) } else { (20, 500.0, 20) };
+    Load::of(&WindowFeatures { files, ..features(at, true, requests, distance, 0) })
+}
+
+/// Times that a workload is found to have changed.
+fn entered(records: &[Record]) -> usize {
+    records.iter().filter(|record| matches!(record.why, Why::NewWorkload | Why::KnownWorkload)).count()
+}
+
+#[test]
+fn slices_of_time_make_no_other_workload_of_each_program() {
+    for windows in [2, 3, 5] {
+        let mut selector = selector("hbrr anticipation=on", &[], false);
+        let mut at = 0;
+        let mut run = |selector: &mut Selector, slices: u64, is_stream: &dyn Fn(u64) -> bool| {
+            for slice_at in 0..slices {
+                for _ in 0..windows {
+                    selector.window(&slice(at, is_stream(slice_at)));
+                    at += 1;
+                }
+            }
+            records(selector)
+        };
+        run(&mut selector, 4, &|slice| slice % 2 == 0);
+        let by_turns = run(&mut selector, 40, &|slice| slice % 2 == 0);
+        assert_eq!(entered(&by_turns), 0, "slices of {windows} windows");
+        // What stays is another workload, whichever of the two that is.
+        let alone = run(&mut selector, 20_u64.div_ceil(windows), &|_| true);
+        let random = run(&mut selector, 20_u64.div_ceil(windows), &|_| false);
+        assert_eq!((entered(&alone), entered(&random)), (1, 1), "slices of {windows} windows");
+    }
+}
+
+#[test]
+fn what_a_workload_gives_in_slices_is_credited_as_a_whole() {
+    let mut selector = selector("hbrr anticipation=on", &[], false);
+    selector.remember(Knowledge::new(Device::Disk)).unwrap();
+    let mut without = 0;
+    for at in 0..1_200 {
+        // Without anticipation nobody waits for the stream.
+        let anticipates = selector.arm().anticipation;
+        without += u64::from(!anticipates);
+        selector.window(&slice(at, anticipates && at / 3 % 2 == 0));
+    }
+    let best = selector.knowledge().contexts.values().max_by_key(|known| known.windows).unwrap();
+    let gain = |arm: &str| best.arms[arm].gain;
+    assert!(gain("noop") < gain("hbrr anticipation=on") - 1.0, "{best:?}");
+    assert!(selector.arm().anticipation && without < 120, "{} after {without} windows without", selector.arm());
+}
+
+/// One that has seen the whole of a workload for a while, of which streams are a part.
+fn selector_of_slices() -> Selector {
+    let mut selector = selector("hbrr anticipation=on", &[], false);
+    (0..30).for_each(|at| _ = selector.window(&slice(at, false)));
+    records(&mut selector);
+    selector
+}
+
+#[test]
+fn a_part_that_stays_is_another_workload_even_if_nothing_arrives_now_and_then() {
+    for every in [2, 3, 5, 9, 20] {
+        let mut selector = selector_of_slices();
+        for at in 30..60 {
+            let mut features = WindowFeatures { files: 4, ..features(at, true, 300, 0.0, 0) };
+            if at % every == 0 {
+                (features.ops[0].requests, features.ops[0].bytes, features.ops[0].distances) = (0, 0, 0);
+            }
+            selector.window(&Load::of(&features));
+        }
+        assert_eq!(entered(&records(&mut selector)), 1, "no arrivals in one window of {every}");
+    }
+}
+
+#[test]
+fn a_part_excuses_nothing_else() {
+    for first in [0, 1] {
+        let mut selector = selector_of_slices();
+        let noticed = (30..60).find(|at| {
+            let writes = window(*at, false, 100, 4.0);
+            selector.window(&if at % 2 == first { slice(*at, true) } else { writes });
+            entered(&records(&mut selector)) > 0
+        });
+        assert!(noticed.is_some_and(|at| at <= 33), "writes every other window are noticed in {noticed:?}");
+    }
+}
+
+#[test]
+fn parts_before_a_gap_are_forgotten() {
+    for has_light_load in [false, true] {
+        let mut selector = selector_of_slices();
+        let mut windows = 30..;
+        for _ in 0..10 {
+            for (count, is_stream) in [(2, true), (0, false), (4, true), (4, false)] {
+                let gap = if count == 0 { 20 } else { 0 };
+                for at in windows.by_ref().take(gap) {
+                    let none = WindowFeatures { outstanding_mean: 1.0, ..features(at, true, 20, 0.0, 0) };
+                    if has_light_load {
+                        selector.window(&Load::of(&none));
+                    }
+                }
+                windows.by_ref().take(count).for_each(|at| _ = selector.window(&slice(at, is_stream)));
+            }
+        }
+        assert_eq!(entered(&records(&mut selector)), 0, "light load: {has_light_load}");
+    }
+}
