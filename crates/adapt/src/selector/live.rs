@@ -31,8 +31,12 @@ pub(super) const DIFFERENT: f64 = 0.15;
 /// The same in standard deviations of a window, if that is more.
 pub(super) const CLEAR_NOISE: f64 = 3.0;
 const DIFFERENT_NOISE: f64 = 1.5;
-/// Deviations of its mean, by how its own observations differ, by which a trial is won.
+/// Deviations of its gain by which a trial is won: of the mean of its own observations, and of what that is compared with.
 const UNEVEN: f64 = 2.0;
+/// Observations that the level is the mean of, about: each new one counts for nearly half.
+const LEVEL_OBSERVATIONS: f64 = 3.0;
+/// Observations without which no arm takes another's place outside of trials.
+const BETTER_MIN: f64 = 2.0;
 /// Deviations of a window by which one alone may be off to move the level, if that is more than what is clear; more are an
 /// accident until the next is off likewise.
 const ACCIDENT_NOISE: f64 = 3.0;
@@ -630,10 +634,13 @@ impl Selector {
         }
     }
 
-    /// What a trial must gain to be won by more than one lucky observation: how uneven windows are is not known of a new workload. Behind memory
-    /// they are high and low by turns in any case.
+    /// What a trial must gain to be won by more than a lucky observation, its own or one of the arm in use: how uneven windows are is not known of a
+    /// new workload. Behind memory they are high and low by turns in any case.
     fn unevenness(&self, trial: &Trial) -> f64 {
-        if self.settings.memory_below { 0.0 } else { UNEVEN * trial.off() }
+        if self.settings.memory_below {
+            return 0.0;
+        }
+        UNEVEN * trial.off().hypot(self.meter.noise() / LEVEL_OBSERVATIONS.sqrt())
     }
 
     /// Logarithmic gain of the arm in force over the one in use by all that was seen of both, of which the last trial is a part.
@@ -719,7 +726,8 @@ impl Selector {
         let (context, steady) = (place.context, place.steady);
         let expected = self.expectations(&context, load);
         let by_model = self.settings.kind == Kind::Tree;
-        let known = (0..self.arms.len()).filter(|at| expected[*at].windows >= 1.0 || by_model);
+        let known =
+            (0..self.arms.len()).filter(|at| expected[*at].windows >= BETTER_MIN || *at == self.incumbent || by_model);
         let gain = |at: usize| expected[at].gain - self.premium(&context, at);
         if let Some(best) = known.max_by(|a, b| gain(*a).total_cmp(&gain(*b))) {
             let gain = gain(best) - gain(self.incumbent);
