@@ -88,14 +88,20 @@ impl Picture {
     /// The legend names each of these once, each with a mark beside it, and has no data behind it.
     pub(crate) fn has_legend(&self, names: &[&str]) {
         for name in names {
-            let place = self.text(name);
-            let around = Place { x: [place.x[0] - 22.0, place.x[1]], ..place };
-            let marks: Vec<_> = self.shapes.iter().filter(|(_, shape)| touches(shape, &around)).collect();
-            assert_eq!(marks.len(), 1, "{name}: {marks:?}");
-            let (colour, _) = marks[0];
+            let colour = self.colour_of(name);
             let data = self.shapes.iter().filter(|(other, _)| other == colour).count();
             assert!(data > 1, "{name}: nothing else has its colour, {colour}");
         }
+    }
+
+    /// The colour of the one mark beside a name of the legend.
+    pub(crate) fn colour_of(&self, name: &str) -> &str {
+        let place = self.text(name);
+        let around = Place { x: [place.x[0] - 22.0, place.x[1]], ..place };
+        let marks: Vec<_> = self.shapes.iter().filter(|(_, shape)| touches(shape, &around)).collect();
+        assert_eq!(marks.len(), 1, "{name}: {marks:?}");
+        let (colour, _) = marks[0];
+        colour
     }
 
     /// How high the shapes of a colour are, in pixels, but for a legend's.

@@ -10,19 +10,25 @@ use super::{RATE, workload};
 use crate::chart::{self, Mark};
 
 const SIZE: (u32, u32) = (1200, 640);
-/// Okabe and Ito's colours without black, and three more that are told apart from them: disks have nine arms.
-const COLOURS: [RGBColor; 10] = [
-    chart::BLUE,
-    chart::ORANGE,
-    chart::GREEN,
-    RGBColor(204, 121, 167),
-    chart::SKY,
-    chart::VERMILION,
-    RGBColor(240, 228, 66),
-    RGBColor(140, 86, 75),
-    RGBColor(51, 34, 136),
-    RGBColor(153, 153, 51),
+/// The colours of an algorithm alone and, where it has a part in that, with anticipation: a dark and a light one of about
+/// the same hue. None is that of what was lost.
+type Colours = (&'static str, RGBColor, Option<RGBColor>);
+const COLOURS: [Colours; 10] = [
+    ("noop", RGBColor(51, 34, 136), None),
+    ("to", RGBColor(110, 60, 40), Some(RGBColor(190, 135, 105))),
+    ("to-agg", chart::ORANGE, Some(RGBColor(255, 205, 150))),
+    ("sjf", chart::GREEN, Some(RGBColor(125, 230, 190))),
+    ("mlf", RGBColor(140, 60, 190), Some(RGBColor(200, 160, 250))),
+    ("aioli", RGBColor(190, 20, 100), Some(RGBColor(255, 140, 185))),
+    ("sw", RGBColor(100, 115, 0), Some(RGBColor(165, 190, 40))),
+    ("twins", RGBColor(240, 228, 66), None),
+    ("hbrr", chart::BLUE, Some(RGBColor(120, 195, 250))),
+    ("wfq", RGBColor(0, 85, 90), Some(RGBColor(50, 180, 195))),
 ];
+/// What the name of a configuration says when it anticipates.
+const ANTICIPATES: &str = "anticipation=on";
+/// Configurations that the legend explains, those that were there longest: disks have nine.
+const NAMED_ARMS: usize = 9;
 /// What is left of the plots: their labels, and as much before the legend.
 const LEFT: u32 = 92;
 /// Height of the strip of workloads, and of a line of its key.
@@ -45,18 +51,28 @@ struct Stretch<'a> {
     to: f64,
 }
 
-/// The workloads one after the other.
-fn stretches(records: &[Record], end: f64) -> Vec<Stretch<'_>> {
+/// The times of a picture. What the first record says was there before it: a picture of less than a second reaches back
+/// so far, or to 0, before which there is no time.
+fn span(records: &[Record]) -> (f64, f64) {
+    let (first, last) = records.first().zip(records.last()).map_or((0.0, 1.0), |(first, last)| (first.t, last.t));
+    let begin = first.min(last - 1.0).max(0.0);
+    // An axis has some length.
+    (begin, last.max(begin + 0.001))
+}
+
+/// The workloads one after the other, from `begin` to `end`.
+fn stretches(records: &[Record], begin: f64, end: f64) -> Vec<Stretch<'_>> {
     let mut all: Vec<Stretch<'_>> = Vec::new();
     let mut is_there = false;
-    for record in records {
+    for (at, record) in records.iter().enumerate() {
         let context = record.context.as_deref();
         let goes_on = is_there && all.last().map(|last| last.context) == context;
         if let Some(last) = all.last_mut().filter(|_| is_there && !goes_on) {
             last.to = record.t;
         }
         if let Some(context) = context.filter(|_| !goes_on) {
-            all.push(Stretch { context, from: record.t, to: end });
+            let from = if at == 0 { begin } else { record.t };
+            all.push(Stretch { context, from, to: end });
         }
         is_there = context.is_some();
     }
@@ -78,6 +94,33 @@ pub(super) fn distinct<'a>(all: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
 fn short(name: &str, most: usize) -> String {
     let whole: String = name.chars().filter(|c| !c.is_control()).take(most + 1).collect();
     if whole.chars().count() <= most { whole } else { whole.chars().take(most - 1).chain(['\u{2026}']).collect() }
+}
+
+/// The colour of a configuration, whatever else is in a picture: people look at several pictures side by side.
+fn colour(arm: &str) -> RGBColor {
+    let (name, rest) = arm.split_once(' ').unwrap_or((arm, ""));
+    let Some(&(_, alone, anticipating)) = COLOURS.iter().find(|(known, ..)| *known == name) else {
+        return made_up(arm);
+    };
+    let own = anticipating.filter(|_| rest.split(' ').any(|word| word == ANTICIPATES)).unwrap_or(alone);
+    // Parameters are any; a configuration that has some is drawn beside the one without.
+    if rest.is_empty() || rest == ANTICIPATES { own } else { halfway(own, made_up(rest)) }
+}
+
+/// A colour for a text that no table has, always the same.
+fn made_up(text: &str) -> RGBColor {
+    // FNV-1a, as the standard library's hash may be another one in its next version. Its upper bits hardly depend on the
+    // last letters; after one more product they do.
+    let add = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325, add);
+    let hash = (hash ^ (hash >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    // Neither black nor white.
+    let [red, green, blue, ..] = hash.to_be_bytes().map(|byte| 32 + byte % 184);
+    RGBColor(red, green, blue)
+}
+
+fn halfway(one: RGBColor, other: RGBColor) -> RGBColor {
+    RGBColor(one.0.midpoint(other.0), one.1.midpoint(other.1), one.2.midpoint(other.2))
 }
 
 /// The access pattern that was recognised most often in a workload: the last one may be that of the next.
@@ -159,9 +202,8 @@ fn inside<'a>(area: &chart::Area<'a>) -> chart::Area<'a> {
 /// Draws it as SVG.
 pub(super) fn draw(records: &[Record], emulated: bool) -> anyhow::Result<String> {
     let windows: Vec<&Record> = records.iter().filter(|record| record.why == Why::Window).collect();
-    let (begin, end) = records.first().zip(records.last()).map_or((0.0, 1.0), |(first, last)| (first.t, last.t));
-    let end = end.max(begin + 1.0);
-    let stretches = stretches(records, end);
+    let (begin, end) = span(records);
+    let stretches = stretches(records, begin, end);
     let seen = records.iter().flat_map(|record| record.from.as_deref().into_iter().chain([record.arm.as_str()]));
     let (arms, contexts) = (distinct(seen), distinct(stretches.iter().map(|one| one.context)));
     let explained =
@@ -171,8 +213,8 @@ pub(super) fn draw(records: &[Record], emulated: bool) -> anyhow::Result<String>
     gaps.sort_by(f64::total_cmp);
     let usual = gaps.get(gaps.len() / 2).map_or(end - begin, |gap| gap * 1.5);
     let bars = bars(records, begin, usual);
-    let named = longest(&arms, bars.iter().map(|bar| (bar.arm, bar.to - bar.from)), COLOURS.len() - 1);
-    let colour = |arm: &str| named.iter().position(|name| *name == arm).map_or(REST, |at| COLOURS[at]);
+    let named = longest(&arms, bars.iter().map(|bar| (bar.arm, bar.to - bar.from)), NAMED_ARMS);
+    let colour = |arm: &str| if named.contains(&arm) { colour(arm) } else { REST };
     let mut names: Vec<(String, Mark)> =
         named.iter().map(|arm| (short(arm, ARM_CHARS), Mark::Bar(colour(arm)))).collect();
     if arms.len() > named.len() {
@@ -320,6 +362,58 @@ mod tests {
     }
 
     #[test]
+    fn a_configuration_has_the_same_colour_in_every_picture() {
+        let of = |arms: &[&str]| Picture::of(&draw(&timeline(arms, 1), false).unwrap());
+        let arms = ["sjf", "hbrr anticipation=on", "hbrr anticipation=on in_flight=4", "hbrr ranges=2", "not known"];
+        let few = of(&arms);
+        let many = of(&[&["noop", "hbrr"][..], &arms, &["aioli"]].concat());
+        for (at, arm) in arms.iter().enumerate() {
+            assert_eq!(few.colour_of(arm), many.colour_of(arm), "{arm}");
+            assert!(arms[..at].iter().all(|other| few.colour_of(other) != few.colour_of(arm)), "{arm}");
+        }
+        assert_eq!(few.colour_of("sjf"), "#009E73");
+    }
+
+    #[test]
+    fn every_algorithm_has_colours_that_are_told_apart() {
+        for info in sluice_core::policy::table() {
+            let known = COLOURS.iter().find(|(name, ..)| *name == info.name);
+            let (_, _, anticipating) = known.unwrap_or_else(|| panic!("{} has no colour", info.name));
+            let may_anticipate = !info.bypasses_queue && !info.shared_engine;
+            assert_eq!(anticipating.is_some(), may_anticipate, "{}", info.name);
+        }
+        let arms = COLOURS.iter().flat_map(|&(_, alone, anticipating)| std::iter::once(alone).chain(anticipating));
+        let all: Vec<RGBColor> = arms.chain([REST, WHITE, BLACK, chart::VERMILION]).collect();
+        for (at, one) in all.iter().enumerate() {
+            for other in &all[..at] {
+                let parts = [(one.0, other.0), (one.1, other.1), (one.2, other.2)];
+                let squares: u32 = parts.iter().map(|(a, b)| u32::from(a.abs_diff(*b)).pow(2)).sum();
+                assert!(squares > 64 * 64, "{one:?} and {other:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_short_log_fills_its_picture() {
+        let windows = |times: &[f64]| times.iter().map(|t| record(*t, Why::Window, "noop", 20.0)).collect::<Vec<_>>();
+        for (times, expected) in [
+            (&[10.0, 70.0][..], (10.0, 70.0)),
+            (&[10.0, 10.5], (9.5, 10.5)),
+            (&[0.25, 0.5], (0.0, 0.5)),
+            (&[3.0], (2.0, 3.0)),
+            (&[0.0], (0.0, 0.001)),
+        ] {
+            let records = windows(times);
+            let (begin, end) = span(&records);
+            assert_eq!((begin, end), expected);
+            let stretches = stretches(&records, begin, end);
+            assert_eq!((stretches[0].from, stretches[0].to), expected);
+            let bars = bars(&records, begin, 60.0);
+            assert!(bars.last().map_or(times == [0.0], |bar| bar.to == end), "{times:?}");
+        }
+    }
+
+    #[test]
     fn where_there_was_nothing_to_choose_from_there_is_no_workload() {
         let at = |t: f64, context: Option<&str>| Record {
             context: context.map(str::to_owned),
@@ -329,7 +423,7 @@ mod tests {
         let contexts = [None, one, one, None, None, one, two, two];
         let records: Vec<Record> = contexts.iter().enumerate().map(|(t, context)| at(t as f64, *context)).collect();
         let found: Vec<(&str, f64, f64)> =
-            stretches(&records, 9.0).iter().map(|stretch| (stretch.context, stretch.from, stretch.to)).collect();
+            stretches(&records, 0.0, 9.0).iter().map(|stretch| (stretch.context, stretch.from, stretch.to)).collect();
         let (one, two) = (one.unwrap(), two.unwrap());
         assert_eq!(found, [(one, 1.0, 3.0), (one, 5.0, 6.0), (two, 6.0, 9.0)]);
     }
