@@ -4,6 +4,7 @@ use super::report::{Report, Row};
 use crate::chart::{self, Mark};
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
+use sluice_core::policy::table;
 use sluice_notation::counted;
 
 const SIZE: (u32, u32) = (1100, 500);
@@ -11,6 +12,8 @@ const COLOURS: [RGBColor; 3] = [chart::BLUE, chart::ORANGE, chart::GREEN];
 /// How much farther than the medians the axis goes: a single slow repetition farther away must not squash what the others
 /// tell. Its line ends in a number.
 const BEYOND: f64 = 1.5;
+/// What is left on the right for the name of what the others are compared with.
+const RIGHT: u32 = 52;
 
 /// Draws the report as SVG.
 pub(super) fn draw(report: &Report) -> anyhow::Result<String> {
@@ -20,12 +23,16 @@ pub(super) fn draw(report: &Report) -> anyhow::Result<String> {
         area.fill(&WHITE)?;
         let mut patterns: Vec<&str> = report.rows.iter().map(|row| row.pattern).collect();
         patterns.dedup();
+        // What the others are compared with is a line: its own bars would have no height.
+        let reference = table().iter().find(|info| info.bypasses_queue).map_or("", |info| info.name);
+        let rows: Vec<&Row> = report.rows.iter().filter(|row| row.policy != reference).collect();
         let mut policies: Vec<&str> = Vec::new();
-        for row in &report.rows {
+        for row in &rows {
             if !policies.contains(&row.policy) {
                 policies.push(row.policy);
             }
         }
+        let end = policies.len().max(1) as f64;
         let title = "Makespan relative to no scheduling (noop), emulated disks: below 1 is faster";
         let area = area.margin(8, 4, 0, 0).titled(title, ("sans-serif", chart::TITLE))?;
         let (legend, area) = area.split_vertically(chart::LEGEND);
@@ -40,9 +47,10 @@ pub(super) fn draw(report: &Report) -> anyhow::Result<String> {
         let ticks = chart::log_ticks(&(low..high), 8);
         let mut plot = ChartBuilder::on(&area)
             .margin(12)
+            .margin_right(RIGHT)
             .x_label_area_size(30)
             .y_label_area_size(64)
-            .build_cartesian_2d(0.0..policies.len() as f64, (low..high).log_scale().with_key_points(ticks))?;
+            .build_cartesian_2d(0.0..end, (low..high).log_scale().with_key_points(ticks))?;
         plot.configure_mesh()
             .disable_x_mesh()
             .disable_x_axis()
@@ -54,13 +62,13 @@ pub(super) fn draw(report: &Report) -> anyhow::Result<String> {
         let width = 0.8 / patterns.len() as f64;
         for (place, pattern) in patterns.iter().enumerate() {
             let colour = COLOURS[place % COLOURS.len()];
-            let of_pattern = |row: &&Row| row.pattern == *pattern;
+            let of_pattern = || rows.iter().filter(move |row| row.pattern == *pattern);
             let left = |row: &Row| position(&policies, row.policy) + 0.1 + width * place as f64;
-            plot.draw_series(report.rows.iter().filter(of_pattern).map(|row| {
+            plot.draw_series(of_pattern().map(|row| {
                 let ends = [(left(row), 1.0), (left(row) + width * 0.9, row.ratio_to_noop)];
                 Rectangle::new(ends, colour.filled())
             }))?;
-            for row in report.rows.iter().filter(of_pattern) {
+            for row in of_pattern() {
                 let (x, [least, most]) = (left(row) + width * 0.45, row.ratio_range);
                 let line = [(x, least.clamp(low, high)), (x, most.clamp(low, high))];
                 plot.draw_series([PathElement::new(line, BLACK)])?;
@@ -72,7 +80,9 @@ pub(super) fn draw(report: &Report) -> anyhow::Result<String> {
                 }
             }
         }
-        plot.draw_series([PathElement::new([(0.0, 1.0), (policies.len() as f64, 1.0)], BLACK.mix(0.5))])?;
+        plot.draw_series([PathElement::new([(0.0, 1.0), (end, 1.0)], BLACK.mix(0.5))])?;
+        let beside = chart::text(Pos::new(HPos::Left, VPos::Center));
+        plot.draw_series([EmptyElement::at((end, 1.0)) + Text::new(reference.to_owned(), (6, 0), beside)])?;
         let style = chart::text(Pos::new(HPos::Center, VPos::Top));
         plot.draw_series(policies.iter().enumerate().map(|(at, name)| {
             EmptyElement::at((at as f64 + 0.5, low)) + Text::new((*name).to_owned(), (0, 8), style.clone())
@@ -91,7 +101,6 @@ mod tests {
     use super::*;
     use crate::chart::seen::Picture;
     use crate::demo::pattern::PATTERNS;
-    use sluice_core::policy::table;
 
     /// A report with the ratios 0.4 to 1.8, as they are, and what a caller changes.
     fn report(change: impl FnOnce(&mut Vec<Row>)) -> Report {
@@ -122,6 +131,23 @@ mod tests {
         let patterns = PATTERNS.map(|pattern| pattern.name());
         let left = picture.texts_but(&[&names[..], &patterns[..], &["Makespan", "smallest"]].concat());
         assert_eq!(left, ["makespan / that of noop", "0.5", "0.7", "1", "1.5", "2"]);
+    }
+
+    #[test]
+    fn what_the_others_are_compared_with_is_a_line_with_its_name() {
+        let drawn = |report: &Report| Picture::of(&draw(report).unwrap());
+        let names = |picture: &Picture| -> Vec<String> {
+            let names: Vec<&str> = table().iter().map(|info| info.name).collect();
+            picture.texts_but(&[]).into_iter().filter(|text| names.contains(text)).map(str::to_owned).collect()
+        };
+        let all = drawn(&report(|_| ()));
+        let once: Vec<&str> = table().iter().map(|info| info.name).collect();
+        assert_eq!(names(&all), once);
+        assert_eq!(all.heights(chart::BLUE).len(), once.len() - 1, "bars");
+        assert!(all.heights(chart::BLUE).iter().all(|height| *height > 0.0));
+        let alone = drawn(&report(|rows| rows.retain(|row| row.policy == "noop")));
+        alone.is_readable();
+        assert_eq!(names(&alone), ["noop"]);
     }
 
     #[test]
