@@ -4,7 +4,11 @@ use crate::chart::{self, Area, Mark};
 use plotters::prelude::*;
 use sluice_device::profile::{Point, Profile};
 
-const SIZE: (u32, u32) = (1100, 460);
+const SIZE: (u32, u32) = (1100, 484);
+/// What the bars at the points are, as profiles have it ([`Point`]).
+const ERRORS: &str = "95 % confidence interval";
+/// What is left of a legend that needs the room.
+const INDENT: u32 = 24;
 /// Size, value, and its lower and upper bound.
 type Bounds = (f64, f64, f64, f64);
 /// Name, colour, points.
@@ -19,6 +23,8 @@ pub(super) fn draw(profile: &Profile) -> anyhow::Result<String> {
         let emulated = if profile.emulated && !profile.device.contains("emulated") { " (emulated)" } else { "" };
         let area =
             area.margin(8, 0, 0, 0).titled(&format!("{}{emulated}", profile.device), ("sans-serif", chart::TITLE))?;
+        let (errors, area) = area.split_vertically(chart::LEGEND);
+        chart::legend(&errors.margin(0, 0, INDENT, 0), &[(ERRORS, Mark::Range)])?;
         let (left, right) = area.split_horizontally(SIZE.0 / 2);
         let times = |points: &[Point], of: fn(&Point) -> (f64, f64)| {
             let bounds = |point: &Point| {
@@ -68,7 +74,7 @@ fn panel(area: &Area<'_>, what: &str, lines: &[Line]) -> anyhow::Result<()> {
     let (sizes, values) = (chart::size_ticks(&x, 8), chart::log_ticks(&y, 10));
     let (legend, area) = area.split_vertically(chart::LEGEND);
     // Above the axis, unless it needs more room.
-    let indent = if lines.len() > 2 { 24 } else { 78 };
+    let indent = if lines.len() > 2 { INDENT } else { 78 };
     let names: Vec<_> = lines.iter().map(|(name, colour, _)| (*name, Mark::Line(*colour))).collect();
     chart::legend(&legend.margin(0, 0, indent, 0), &names)?;
     let mut plot = ChartBuilder::on(&area)
@@ -136,7 +142,8 @@ mod tests {
         let picture = Picture::of(&draw(&profile(1.0)).unwrap());
         picture.is_readable();
         picture.has_legend(&["sequential read", "random read", "sequential write", "random write", "reads", "writes"]);
-        let ticks = picture.texts_but(&["sequential", "random", "reads", "writes", "time", "size", "hdd-7200"]);
+        let ticks = picture.texts_but(&["sequential", "random", "reads", "writes", "time", "size", "hdd-7200", ERRORS]);
+        assert_eq!(picture.texts_but(&[]).iter().filter(|text| **text == ERRORS).count(), 1);
         let sizes = ["8 KiB", "32 KiB", "128 KiB", "512 KiB", "2 MiB"];
         let times = ["0.1", "0.2", "0.5", "1", "2", "5", "10", "20", "50"];
         let ratios = ["1", "2", "5", "10", "20", "50", "100"];
@@ -147,7 +154,7 @@ mod tests {
     fn a_slow_device_has_few_ticks_too() {
         let picture = Picture::of(&draw(&profile(300.0)).unwrap());
         picture.is_readable();
-        let ticks = picture.texts_but(&["sequential", "random", "reads", "writes", "time", "size", "hdd-7200"]);
+        let ticks = picture.texts_but(&["sequential", "random", "reads", "writes", "time", "size", "hdd-7200", ERRORS]);
         assert!(ticks.contains(&"1\u{a0}000") && ticks.len() <= 2 * (8 + 10), "{ticks:?}");
     }
 }
