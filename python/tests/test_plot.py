@@ -194,6 +194,17 @@ def test_all_of_a_figure_can_be_read(tmp_path, make, draw):
         assert not any(box.overlaps(other) for other in [*panels, *[*legends, *words][:at]])
 
 
+@pytest.mark.parametrize(("draw", "what"), [(plot.table, "lines"), (plot.over_jitter, "bands")])
+def test_what_axes_and_ranges_are_is_said(tmp_path, draw, what):
+    figure = draw(plot.read(bench(tmp_path)))
+    said = " ".join(figure._supxlabel.get_text().split())
+    assert f"{what}: from the least to the largest of all runs; grey: up to 2% more" in said
+    labels = {" ".join(place.get_ylabel().split()) for place in figure.axes} - {""}
+    changes = {"change of the makespan", "change of the requests in a batch"}
+    assert labels == changes if what == "bands" else said.startswith("change of the makespan by prediction")
+    assert all(place.xaxis.get_major_formatter()(0.1).endswith("%") for place in figure.axes)
+
+
 def test_better_and_worse_and_neither_are_told_apart_without_red_and_green():
     from matplotlib.colors import to_rgb
 

@@ -1,7 +1,7 @@
 """Figures of what prediction brings, from the results of `sluice-bench prediction` and `sluice simulate`.
 
 A result is the makespan with prediction over that without, less one: below 0 is better. Points are medians,
-bars go from the least of all repetitions (or seeds) to the largest.
+lines and bands go from the least of all repetitions (or seeds) to the largest.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ _MARKERS = "osD^vP*Xh<>"
 _COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#000000")
 _LESS, _MORE, _SAME = ("#0072B2", "o", "less"), ("#D55E00", "s", "more"), ("0.45", "D", "the same")
 _COST_BAR = 0.02
+_RANGE = "from the least to the largest of all runs"
+_GREY = f"grey: up to {_COST_BAR:.0%} more"
 _NEITHER = (
     "neither the output of `sluice-bench prediction --json` nor `runs.csv` of `sluice simulate` with and "
     "without prediction"
@@ -275,7 +277,7 @@ def table(results: Results, predicted_from: str = SAME, jitter: float | None = N
     policies = _unique(cell.policy for cell in cells)
     columns = 3 if len(panels) % 3 == 0 else min(len(panels), 4)
     rows = -(-len(panels) // columns)
-    figure = _figure(1.9 + 2.4 * columns, 0.9 + (0.5 + 0.28 * len(policies)) * rows)
+    figure = _figure(1.9 + 2.4 * columns, 1.05 + (0.5 + 0.28 * len(policies)) * rows)
     axes = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
     kinds = {}
     for panel, place in zip(panels, axes.flat, strict=False):
@@ -297,7 +299,7 @@ def table(results: Results, predicted_from: str = SAME, jitter: float | None = N
     _describe(
         figure,
         title,
-        "makespan with prediction against without (less is better; grey: up to 2 % more; lines: all runs)",
+        f"change of the makespan by prediction (less is better; lines: {_RANGE}; {_GREY})",
     )
     names = [name for _, _, name in (_LESS, _SAME, _MORE) if name in kinds]
     figure.legend([kinds[name] for name in names], names, loc="outside right center", fontsize=8)
@@ -342,12 +344,12 @@ def over_jitter(results: Results) -> Figure:
             makespan.plot(at, [cell.change for cell in line], label=policy, **style)
             aggregation.plot(at, [cell.aggregation for cell in line], label=policy, **style)
         makespan.set_title(panel, fontsize=9)
-    axes[0, 0].set_ylabel("makespan")
-    axes[1, 0].set_ylabel("requests in a batch")
+    axes[0, 0].set_ylabel("change of the\nmakespan")
+    axes[1, 0].set_ylabel("change of the\nrequests in a batch")
     handles, labels = axes[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside right center", fontsize=8)
     title = f"{results.origin}; with prediction against without"
-    _describe(figure, title, "jitter of the time between steps; bands: all runs")
+    _describe(figure, title, f"jitter, as a share of the time between steps (bands: {_RANGE}; {_GREY})")
     return figure
 
 
