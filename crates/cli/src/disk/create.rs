@@ -24,6 +24,8 @@ const SIZE_MIN: u64 = 1 << 20;
 const DRIVES_MAX: u32 = 16;
 /// Requests in a drive at a time: what serial ATA drives take.
 const DEPTH: u32 = 32;
+/// The kernel makes this of whatever is less (its `BLKDEV_MIN_RQ`), and says nothing.
+const DEPTH_MIN: u32 = 4;
 /// Requests that a loop device takes, unless its module was told otherwise.
 const DEPTH_MAX: u32 = 128;
 /// Of `linux/prctl.h`: the process is in the way of dirty memory to its disk.
@@ -55,8 +57,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME",
         value_parser = suggest::choice(&["none", "mq-deadline", "bfq", "kyber"]), hide_possible_values = true)]
     scheduler: Option<String>,
-    /// Requests at the device at a time; what exceeds them waits in the scheduler [default: 32 for each drive, up to 128]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(DEPTH_MAX)))]
+    /// Requests at the device at a time, from 4, the kernel's least, to 128; what exceeds them waits in the scheduler [default: 32
+    /// for each drive, up to 128]
+    #[arg(long, value_name = "N",
+        value_parser = clap::value_parser!(u32).range(i64::from(DEPTH_MIN)..=i64::from(DEPTH_MAX)))]
     queue_depth: Option<u32>,
     /// RAID-0: so many emulated drives of the model behind the device, which shares the size among them [default: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(DRIVES_MAX)))]
