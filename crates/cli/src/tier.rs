@@ -85,18 +85,18 @@ pub(crate) struct Pair {
 pub(crate) fn run(command: &Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Create { ssd, disk, queue, area, slot, segment, force } => {
-            let size = |option: &str, text: &str| {
-                parse_bytes(text).with_context(|| format!("{option} {text}: cannot be used; expected a size like 8G"))
+            let size = |option: &str, text: &str, expected: &str| {
+                parse_bytes(text).with_context(|| format!("{option} {text}: cannot be used; expected {expected}"))
             };
-            let part = |option: &str, text: &str| {
-                let bytes = size(option, text)?;
-                u32::try_from(bytes).with_context(|| format!("{option} {text}: cannot be used; expected at most 1G"))
+            let part = |option: &str, text: &str, expected: &str| {
+                let bytes = u32::try_from(size(option, text, expected)?);
+                bytes.with_context(|| format!("{option} {text}: cannot be used; expected {expected}"))
             };
             let geometry = Geometry {
-                queue_bytes: size("--queue", queue)?,
-                area_bytes: size("--area", area)?,
-                slot_bytes: part("--slot", slot)?,
-                segment_bytes: part("--segment", segment)?,
+                queue_bytes: size("--queue", queue, "at least four segments, like 8G")?,
+                area_bytes: size("--area", area, "a size like 8G, or 0")?,
+                slot_bytes: part("--slot", slot, "a multiple of 4K up to 1G, like 4M")?,
+                segment_bytes: part("--segment", segment, "a multiple of 512 from 4K to 1G, like 4M")?,
             };
             let name = sluice_tier::disk_name_of(disk).with_context(|| format!("--disk {}", disk.display()))?;
             let name = name.to_str().with_context(|| format!("--disk {}: expected a name in UTF-8", disk.display()))?;

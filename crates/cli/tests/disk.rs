@@ -550,6 +550,7 @@ fn mistakes_are_explained_before_anything_is_made() {
         (&["create", "d"], "--model"),
         (&["create", "d", "--model", "hdd-9000"], "models: hdd-7200"),
         (&[&null[..], &["--size", "20Q"]].concat(), "multiple of 4K from 1M to"),
+        (&[&null[..], &["--size", "-1G"]].concat(), "--size -1G: cannot be used; expected a multiple of 4K from 1M to"),
         (&["create", "d", "--model", "hdd-7200", "--size", "1T"], "what the model holds"),
         (&[&null[..], &["--scheduler", "bfx"]].concat(), "no I/O scheduler \"bfx\""),
         (&[&null[..], &["--mount", "@mnt"]].concat(), "--mkfs"),
@@ -565,6 +566,10 @@ fn mistakes_are_explained_before_anything_is_made() {
         (&[&null[..], &["--stripe", "2", "--tier", "@mnt"]].concat(), "leave --stripe out"),
         (&[&null[..], &["--tier", "@nowhere/ssd"]].concat(), "--tier"),
         (&[&null[..], &["--tier", "@mnt", "--tier-size", "1K"]].concat(), "expected 4M to 16T"),
+        (
+            &[&null[..], &["--tier", "@mnt", "--tier-size", "-1G"]].concat(),
+            "--tier-size -1G: cannot be used; expected 4M",
+        ),
         (&[&null[..], &["--tier", "@mnt", "--tier-set", "idel=1s"]].concat(), "did you mean \"idle\"?"),
         (&[&null[..], &["--tier-size", "1G"]].concat(), "--tier <SSD>"),
         (&["create", "d", "--disk", "@file"], "--tier <SSD>"),

@@ -73,7 +73,8 @@ impl Disk {
     /// # Errors
     /// If its size is none.
     pub(crate) fn bytes(&self) -> anyhow::Result<u64> {
-        parse_bytes(&self.size).with_context(|| format!("--size {}: not a size, like 100G", self.size))
+        let expected = "expected bytes from 1M to what the model holds, like 100G";
+        parse_bytes(&self.size).with_context(|| format!("--size {}: cannot be used; {expected}", self.size))
     }
 
     /// It has an arm to move.

@@ -62,7 +62,10 @@ impl Options {
         let most = there.as_ref().map_or(SIZE_MAX, Device::size);
         let size_bytes = match &self.tier_size {
             None => there.as_ref().map_or(SIZE, Device::size),
-            Some(text) => parse_bytes(text).with_context(|| format!("--tier-size {text}: expected bytes like 8G"))?,
+            Some(text) => parse_bytes(text).with_context(|| {
+                let (least, most) = (show_bytes(SIZE_MIN), show_bytes(most));
+                format!("--tier-size {text}: cannot be used; expected {least} to {most}, like 8G")
+            })?,
         };
         if !(SIZE_MIN..=most).contains(&size_bytes) {
             let (least, most, size) = (show_bytes(SIZE_MIN), show_bytes(most), show_bytes(size_bytes));
