@@ -25,6 +25,11 @@ static LOST: AtomicBool = AtomicBool::new(false);
 static QUIET: AtomicBool = AtomicBool::new(false);
 static PROGRAM: OnceLock<&str> = OnceLock::new();
 
+/// The error of a command line without something that it takes: the program ends with the same status as when clap finds that.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Usage(pub String);
+
 /// How much a command says.
 #[derive(clap::Args, Clone, Copy, Debug)]
 pub struct Verbosity {
@@ -246,7 +251,7 @@ pub fn check_file(path: &Path) -> anyhow::Result<()> {
 pub fn end(result: anyhow::Result<ExitCode>) -> ExitCode {
     let code = result.unwrap_or_else(|error| {
         tell(format_args!("{error:#}"));
-        if error.chain().any(|cause| cause.is::<Interrupted>()) { ExitCode::from(130) } else { ExitCode::FAILURE }
+        ExitCode::from(status(&error))
     });
     written(std::io::stdout().lock().flush());
     if !LOST.load(Ordering::Relaxed) {
@@ -254,6 +259,17 @@ pub fn end(result: anyhow::Result<ExitCode>) -> ExitCode {
     }
     tell("standard output cannot be written: what was to be said there is incomplete");
     ExitCode::FAILURE
+}
+
+/// The status that a program ends with after an error.
+fn status(error: &anyhow::Error) -> u8 {
+    if error.chain().any(|cause| cause.is::<Interrupted>()) {
+        130
+    } else if error.chain().any(|cause| cause.is::<Usage>()) {
+        2
+    } else {
+        1
+    }
 }
 
 /// Writes a line for people to standard error, which may be closed.
@@ -270,6 +286,14 @@ pub fn program(name: &'static str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_missing_has_another_status_than_what_fails() {
+        let of = |error: anyhow::Error| [status(&error), status(&error.context("and where"))];
+        assert_eq!(of(Usage("what to mount?".to_owned()).into()), [2, 2]);
+        assert_eq!(of(Interrupted.into()), [130, 130]);
+        assert_eq!(of(anyhow::anyhow!("no such file")), [1, 1]);
+    }
 
     #[test]
     fn json_says_what_version_it_is_and_keeps_the_fields_in_order() {

@@ -9,7 +9,8 @@ use sluice_core::policy::{Kind, ParamInfo, PolicyInfo, table};
 
 use crate::config::{self, ADAPTIVE};
 use crate::control::{Client, Command};
-use crate::{output, status, suggest};
+use crate::output::{self, Usage};
+use crate::{status, suggest};
 
 /// Changes the algorithm of a mount while it is in use, or explains the algorithms
 ///
@@ -42,7 +43,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let Some(mountpoint) = args.mountpoint.as_ref().filter(|_| !args.list) else {
         if args.mountpoint.is_some() {
-            bail!("--list explains all algorithms; to see or change a mount's leave it out");
+            bail!(Usage("--list explains all algorithms; to see or change a mount's leave it out".to_owned()));
         }
         output::text(&if args.json { list_json() } else { list() });
         return Ok(ExitCode::SUCCESS);

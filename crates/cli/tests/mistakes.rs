@@ -4,7 +4,7 @@ mod common;
 
 use std::fs;
 
-use common::{Place, fuse_works};
+use common::{Place, fuse_works, run, stderr};
 
 #[test]
 fn wrong_paths_are_explained() {
@@ -177,6 +177,47 @@ fn sizes_and_times_below_nothing_are_answered_with_what_can_be() {
         let error = place.bad(args);
         assert!(error.contains(wanted), "sluice {args:?} says {error}");
     }
+}
+
+/// Whoever finds it: the parser of the command line, or the command.
+#[test]
+fn what_is_missing_on_the_command_line_has_the_status_that_help_says() {
+    let place = Place::new();
+    let cases: &[&[&str]] = &[
+        &[],
+        &["mount"],
+        &["mount", "source"],
+        &["mount", "--target", "t0"],
+        &["mount", "-o", "remount,ro"],
+        &["mount", "--policy"],
+        &["unmount"],
+        &["status"],
+        &["policy", "--list", "mnt"],
+        &["policy", "mnt", "sjf", "ranges"],
+        &["trace"],
+        &["trace", "info"],
+        &["check"],
+        &["disk", "create"],
+        &["disk", "create", "d"],
+        &["disk", "remove"],
+        &["cluster", "up"],
+        &["coordinate", "status"],
+        &["mpirun"],
+        &["tier", "create", "ssd"],
+        &["profile"],
+        &["calibrate"],
+        &["simulate"],
+        &["report"],
+        &["explain"],
+        &["model", "merge", "a.json"],
+    ];
+    for args in cases {
+        let output = run(&mut place.sluice(args));
+        assert_eq!(output.status.code(), Some(2), "sluice {args:?} says {}", stderr(&output));
+    }
+    // What is there and cannot be used is something else.
+    let output = run(&mut place.sluice(&["simulate", "none.toml"]));
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
 }
 
 #[test]

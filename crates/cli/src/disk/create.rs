@@ -16,7 +16,8 @@ use super::interrupt::Interrupt;
 use super::loops::Loop;
 use super::state::{Disk, Locked, Phase, Store, check_name};
 use super::{list, queue, state, teardown, tier};
-use crate::{control, output, suggest};
+use crate::output::{self, Usage};
+use crate::{control, suggest};
 
 /// Sizes are multiples of this: a page, of which no part is ever read to write the rest.
 const UNIT: u64 = 4096;
@@ -117,7 +118,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 /// What the disk is to be. Finds whatever can be wrong before anything is made.
 fn plan(args: &Args, store: &Store) -> anyhow::Result<Disk> {
     if args.mount.is_some() && args.mkfs.is_none() && args.disk.is_none() {
-        bail!("--mount: there is no file system; make one with --mkfs ext4");
+        bail!(Usage("--mount: there is no file system; make one with --mkfs ext4".to_owned()));
     }
     let Some(model_name) = &args.model else { return plan_real(args, store) };
     let model = sluice_device::model(model_name, args.seed)?;

@@ -17,7 +17,7 @@ use tracing_subscriber::filter::LevelFilter;
 
 use crate::config::{self, Settings};
 use crate::control;
-use crate::output::Verbosity;
+use crate::output::{Usage, Verbosity};
 use crate::suggest;
 
 pub(crate) use serve::state_path;
@@ -177,7 +177,7 @@ pub(crate) fn run(args: &Args, verbosity: Verbosity, daemon_child: bool) -> anyh
 
 fn remount(args: &Args, change: &sluice_fuse::Remount) -> anyhow::Result<ExitCode> {
     let [mountpoint] = args.paths.as_slice() else {
-        bail!("which mount is to change? sluice mount -o remount,... MOUNTPOINT");
+        bail!(Usage("which mount is to change? sluice mount -o remount,... MOUNTPOINT".to_owned()));
     };
     let path = control::canonical(mountpoint)?;
     options::check_remount(&args.o, &path)?;
@@ -305,10 +305,11 @@ fn check_paths(settings: &Settings) -> anyhow::Result<()> {
     const USAGE: &str = "sluice mount SOURCE MOUNTPOINT, or sluice mount --target DIR --target DIR... MOUNTPOINT";
     match (&settings.source, settings.targets.is_empty(), &settings.mountpoint) {
         (Some(_), false, _) => bail!("the configuration file has both mount.source and volume.targets; keep one"),
-        (_, _, None) => bail!("what to mount, and where? {USAGE}"),
-        (None, true, Some(path)) => {
-            bail!("one path was given ({}), but a source and a mountpoint are needed: {USAGE}", path.display())
-        }
+        (_, _, None) => bail!(Usage(format!("what to mount, and where? {USAGE}"))),
+        (None, true, Some(path)) => bail!(Usage(format!(
+            "one path was given ({}), but a source and a mountpoint are needed: {USAGE}",
+            path.display()
+        ))),
         (_, _, Some(mountpoint)) => check_inside(settings, mountpoint),
     }
 }

@@ -5,7 +5,7 @@ mod files;
 mod table;
 
 use crate::input;
-use crate::output::{self, Versioned};
+use crate::output::{self, Usage, Versioned};
 use anyhow::{Context, bail};
 use serde::Serialize;
 use sluice_sim::scenario::{Only, Plan, Setting, keys};
@@ -199,7 +199,7 @@ fn print_keys() -> ExitCode {
 
 fn scenario_files(paths: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
     if paths.is_empty() {
-        bail!("name a scenario file or a directory of them, like scenarios/quick.toml");
+        bail!(Usage("name a scenario file or a directory of them, like scenarios/quick.toml".to_owned()));
     }
     let mut files = Vec::new();
     for path in paths {
