@@ -119,7 +119,7 @@ fn mistakes_are_answered_before_anything_is_made() {
         (&["--policy", "hbrr+bqf"], "did you mean \"bfq\"?"),
         (&["--scheduler", "cfq"], "none, mq-deadline, bfq, kyber"),
         (&["--size", "much"], "--size much"),
-        (&["--size", "-1G"], "--size -1G: cannot be used; expected bytes from 1M"),
+        (&["--size", "-1"], "--size -1: cannot be used; expected bytes from 1M"),
         (&["--sluice", "/nowhere/at/all"], "/nowhere/at/all"),
     ] {
         let output = Command::new(env!("CARGO_BIN_EXE_sluice-bench")).arg("rivals").args(args).output().unwrap();

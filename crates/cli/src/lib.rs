@@ -138,18 +138,10 @@ fn command() -> clap::Command {
     with_negative_numbers(help::with_pages(Cli::command()))
 }
 
-/// Values that have a unit: `-1G` is no number to clap.
-const WITH_UNITS: [&str; 4] = ["BYTES", "SIZE", "TIME", "DURATION"];
-
-/// Lets options take `-1`, and `-1G` where there are units, so that who gives it is told what is expected instead of how to write an
-/// argument that begins with `-`.
+/// Lets options take `-1`, so that who gives it is told what is expected instead of how to write an argument that begins with `-`. Not `-1G`: an
+/// option whose value was forgotten would take the next option for it.
 #[must_use]
 pub fn with_negative_numbers(command: clap::Command) -> clap::Command {
-    let takes = |arg: clap::Arg| {
-        let names = arg.get_value_names().unwrap_or_default();
-        let has_unit = names.iter().any(|name| WITH_UNITS.contains(&name.as_str()));
-        let arg = if arg.get_action().takes_values() { arg.allow_negative_numbers(true) } else { arg };
-        if has_unit { arg.allow_hyphen_values(true) } else { arg }
-    };
+    let takes = |arg: clap::Arg| if arg.get_action().takes_values() { arg.allow_negative_numbers(true) } else { arg };
     command.mut_args(takes).mut_subcommands(with_negative_numbers)
 }
