@@ -355,6 +355,22 @@ fn a_mount_begins_with_what_was_in_use() {
     }
 }
 
+/// What one has shown in a trial that was cut off may be chance.
+#[test]
+fn one_observation_is_not_enough_to_take_a_place_without_a_trial() {
+    for (weight, ends_with) in [(1.0, "hbrr"), (2.0, "noop")] {
+        let mut selector = selector("hbrr", &[("w1.q0.d2.f0.a0", &[("hbrr", 0.0), ("noop", 0.15)])], false);
+        let mut knowledge = selector.knowledge().clone();
+        for known in knowledge.contexts.values_mut() {
+            known.last = Some("hbrr".to_owned());
+            known.arms.get_mut("noop").unwrap().weight = weight;
+        }
+        selector.remember(knowledge).unwrap();
+        (0..20).for_each(|at| _ = selector.window(&window(at, false, 100, 4.0)));
+        assert_eq!(selector.arm().to_string(), ends_with, "{weight} observations");
+    }
+}
+
 /// What becomes of an arm's first trial in which it gives so much of what the one in use gives, of which it had given `before` until so many
 /// seconds ago.
 fn trial_of_one_known(before: f64, ago_s: f64, gives: f64) -> Option<Why> {
