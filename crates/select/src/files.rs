@@ -297,10 +297,11 @@ impl Log {
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             other => other?,
         }
-        let (mut file, bytes) = append(&self.path)?;
-        file.write_all(&self.beginning())?;
-        (self.file, self.bytes) = (Some(file), bytes);
-        Ok(())
+        let (file, bytes) = append(&self.path)?;
+        // It is the file from now on, also if there is no room for its first line: the next turn would put it in the place of the old one.
+        let begins = self.beginning();
+        self.bytes = bytes + begins.len() as u64;
+        self.file.insert(file).write_all(&begins)
     }
 }
 

@@ -11,7 +11,7 @@ mod patterns;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -166,7 +166,7 @@ impl Selection {
             None => Arm::in_force(ground.policy(), &host),
         };
         let mut selector = Selector::new(
-            Settings { window_ns: host.window_ns, ..Settings::new(kind, device) },
+            Settings { window_ns: host.window_ns, named_first: !likeliest_first, ..Settings::new(kind, device) },
             all,
             &in_force,
             prior,
@@ -319,7 +319,14 @@ fn work<G: Ground>(shared: &Shared, ground: &Weak<G>, rings: &Receiver<()>) {
 }
 
 fn decide<G: Ground>(shared: &Shared, ground: &Weak<G>, rings: &Receiver<()>) {
-    while rings.recv().is_ok() && !shared.ends.load(Ordering::SeqCst) {
+    while let Some(rang) = wait(shared, rings) {
+        if shared.ends.load(Ordering::SeqCst) {
+            return;
+        }
+        if !rang {
+            calling_nobody(|| shared.chooser.lock().save_if_due(Instant::now()));
+            continue;
+        }
         let Some(ground) = ground.upgrade() else { return };
         if ground.engines() > 1 {
             // Others follow at once. One that does not is seen the next time; windows that are shorter never stop.
@@ -339,7 +346,33 @@ fn decide<G: Ground>(shared: &Shared, ground: &Weak<G>, rings: &Receiver<()>) {
     }
 }
 
+/// Waits until windows have closed, or until what was learned is to be kept although none do; whether any have. None: none will.
+fn wait(shared: &Shared, rings: &Receiver<()>) -> Option<bool> {
+    if !calling_nobody(|| shared.chooser.lock().is_to_save()) {
+        return rings.recv().ok().map(|()| true);
+    }
+    match rings.recv_timeout(SAVE_PERIOD) {
+        Ok(()) => Some(true),
+        Err(RecvTimeoutError::Timeout) => Some(false),
+        Err(RecvTimeoutError::Disconnected) => None,
+    }
+}
+
 impl Chooser {
+    /// Whether something was learned that is not kept.
+    fn is_to_save(&self) -> bool {
+        self.selector.has_unsaved() || !self.is_kept
+    }
+
+    /// Keeps what was learned, if it is time for it.
+    fn save_if_due(&mut self, now: Instant) {
+        if now >= self.saves_from && self.is_to_save() {
+            self.selector.take_unsaved();
+            self.keep();
+            self.saves_from = Instant::now() + SAVE_PERIOD;
+        }
+    }
+
     /// Looks at the windows that have closed.
     fn windows(&mut self, ground: &impl Ground) {
         let start = Instant::now();
@@ -354,6 +387,7 @@ impl Chooser {
         let by = passed_by - std::mem::replace(&mut self.passed_by, passed_by);
         // Of a window most of which no engine saw nothing can be said, but that requests are served as they come.
         if self.paused || load.engines == 0 || by > load.completed() {
+            self.save_if_due(start);
             return self.look_away(ground);
         }
         self.look(ground, &load);
@@ -363,10 +397,8 @@ impl Chooser {
         }
         self.log();
         // On a busy disk that takes a while, in which nothing is decided.
-        let may_save = start >= self.saves_from && !self.selector.is_trying();
-        if may_save && (self.selector.take_unsaved() || !self.is_kept) {
-            self.keep();
-            self.saves_from = Instant::now() + SAVE_PERIOD;
+        if !self.selector.is_trying() {
+            self.save_if_due(start);
         }
         self.windows += 1;
         self.took += start.elapsed();

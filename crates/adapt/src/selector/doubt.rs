@@ -20,6 +20,8 @@ const MADE_UP: f64 = 0.75;
 
 /// What trials one after the other gain together, as a logarithm, from which on it may not be the arms' doing.
 const RISEN: f64 = 0.8;
+/// Observations of the arm in use without a trial after which the rate has come to its end.
+pub(super) const RISING_MAX: u32 = 24;
 
 /// Rates of an arm, as logarithms.
 #[derive(Clone, Copy, Debug)]
@@ -120,23 +122,30 @@ impl Selector {
             known.level += shift;
             *level = level.map(|level| level + shift);
         }
+        if direction == Direction::Down {
+            // How that is taken back is told by `doubted`, and not by the next window.
+            self.before = None;
+        }
         let text = format!("{:+.0} % although the workload is the same", ((rate - mean).exp() - 1.0) * 100.0);
         self.record(load, Why::Doubt, None, text);
     }
 
-    /// A trial is over, and has gained so much, as a logarithm. Where several in a row have, and much together, the rate may rise by itself, as
-    /// where programs come into step, and whoever is tried last looks best: when one is won, what was seen of others is forgotten, so that
+    /// A trial is over, and has gained so much, as a logarithm. Where several in a row are won, and gain much together, the rate may rise by itself, as
+    /// where programs come into step, and whoever is tried last looks best: then what was seen of others is forgotten, so that
     /// they are tried again.
     pub(super) fn may_rise_by_itself(&mut self, gain: f64, is_won: bool) {
         let Some(place) = &mut self.place else { return };
         let before = std::mem::take(&mut place.risen);
-        if gain < 0.0 {
+        if !is_won {
+            // What it gained it gained over the same level as the next will.
+            place.risen = if gain < 0.0 { 0.0 } else { before };
             return;
         }
-        if !is_won || before <= 0.0 || before + gain <= RISEN {
+        if before <= 0.0 || before + gain <= RISEN {
             place.risen = before + gain;
         } else if let Some(known) = self.knowledge.contexts.get_mut(&place.context) {
             known.arms.retain(|arm, _| *arm == self.names[self.arm]);
+            self.before = None;
         }
     }
 

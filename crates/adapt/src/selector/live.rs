@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 
 use sluice_core::Time;
 
-use super::doubt::{Doubted, Rates};
+use super::doubt::{Doubted, RISING_MAX, Rates};
 use super::explain::{Change, Pattern, Record, Why};
-use super::held::{self, Aftermath};
+use super::held::Aftermath;
 use super::knowledge::{self, Expectation};
 use super::meter::{Meter, SPARSE_MAX, Unevenness};
 use super::workload::{Before, Place};
@@ -24,7 +24,7 @@ pub(super) const SETTLING: u32 = 4;
 const FINDING_OUT: u32 = 4;
 /// Observations of a trial: at least, and at most.
 const TRIAL_MIN: u32 = 2;
-const TRIAL_MAX: u32 = 4;
+pub(super) const TRIAL_MAX: u32 = 4;
 /// Logarithmic loss at which one window is enough, of a trial or of another workload, and difference at which two of a trial are.
 pub(super) const CLEAR: f64 = 0.35;
 pub(super) const DIFFERENT: f64 = 0.15;
@@ -44,9 +44,6 @@ const ACCIDENT_NOISE: f64 = 3.0;
 pub(super) const IN_STEP: &str = "and it keeps programs in step";
 /// Arms tried one after the other without going back in between.
 const CHAIN: u32 = 4;
-/// Expected improvement, as a logarithm, for which another arm is tried: with all the time for it left, and with next to none.
-const HOPE_MIN: f64 = 0.01;
-const HOPE_MAX: f64 = 0.1;
 /// Share of the first allowance for trying that is kept for what promises to be faster by a factor.
 const RESERVE: f64 = 1.0 / 12.0;
 /// Windows at the arm in use before another one is tried.
@@ -78,6 +75,8 @@ pub struct Settings {
     pub requests_min: u64,
     /// What is written goes to memory below first, as through a page cache.
     pub memory_below: bool,
+    /// Somebody has named what is in force at first: workloads of which nothing is known are begun with that, and not with the first arm.
+    pub named_first: bool,
     /// How long windows are, in nanoseconds. Changes are noticed by windows; what arms are worth, by a quarter of a second or more.
     pub window_ns: u64,
 }
@@ -94,6 +93,7 @@ impl Settings {
             gain_min: 0.03,
             requests_min: 16,
             memory_below: false,
+            named_first: false,
             window_ns: QUARTER_NS,
         }
     }
@@ -106,6 +106,8 @@ pub struct Selector {
     pub(super) arms: Vec<Arm>,
     /// The one that was in force at first, if there is no such among what there is to choose from for these devices.
     pub(super) named: Option<Arm>,
+    /// The one that workloads of which nothing is known are begun with, if not the first.
+    pub(super) begins_with: Option<Arm>,
     pub(super) names: Vec<String>,
     pub(super) prior: Option<Box<dyn Prior>>,
     pub(super) knowledge: Knowledge,
@@ -130,6 +132,9 @@ pub struct Selector {
     pub(super) gathered: (u32, Load),
     /// Windows in which requests were served and none had ended yet.
     pub(super) unfinished: Load,
+    /// When the last window ended, and whether the one that is looked at ends later: of several engines one may be seen late.
+    pub(super) until: Time,
+    pub(super) is_new: bool,
     /// The last window was answered by memory.
     pub(super) after_memory: bool,
     pub(super) features: [PageHinkley; 3],
@@ -220,6 +225,7 @@ impl Selector {
         prior: Option<Box<dyn Prior>>,
     ) -> Result<Selector, SelectorError> {
         let named = (!arms.contains(in_force)).then(|| in_force.clone());
+        let begins_with = settings.named_first.then(|| in_force.clone());
         let arm = arms.iter().position(|arm| arm == in_force).unwrap_or_else(|| {
             arms.push(in_force.clone());
             arms.len() - 1
@@ -237,6 +243,7 @@ impl Selector {
             settings,
             arms,
             named,
+            begins_with,
             arm,
             incumbent: arm,
             mode: Mode::Steady,
@@ -250,6 +257,8 @@ impl Selector {
             gather,
             gathered: (0, Load::default()),
             unfinished: Load::default(),
+            until: Time::ZERO,
+            is_new: true,
             after_memory: false,
             features: [0.1, 0.05, 0.2].map(PageHinkley::new),
             reward: PageHinkley::new(0.03),
@@ -287,7 +296,7 @@ impl Selector {
             return Err(StateError::OtherDevice { wanted: self.settings.device, found: knowledge.device });
         }
         let most = self.settings.device.burn_in_s();
-        self.knowledge = Knowledge { budget_s: knowledge.budget_s.min(most), ..knowledge };
+        self.knowledge = Knowledge { budget_s: knowledge.budget_s.clamp(-most, most), ..knowledge };
         Ok(())
     }
 
@@ -300,6 +309,12 @@ impl Selector {
     #[must_use]
     pub fn knowledge(&self) -> &Knowledge {
         &self.knowledge
+    }
+
+    /// Whether anything was learned that nobody has [taken](Selector::take_unsaved).
+    #[must_use]
+    pub fn has_unsaved(&self) -> bool {
+        self.unsaved
     }
 
     /// Whether anything was learned since this was asked last.
@@ -343,7 +358,7 @@ impl Selector {
         let mut whole = std::mem::take(&mut self.unfinished);
         whole.append(load);
         let load = &whole;
-        self.spend(load.seconds());
+        self.spend(load);
         if load.start.since(self.gathered.1.end) > self.settings.window_ns {
             // Between them there was nothing.
             self.gathered = Default::default();
@@ -360,23 +375,10 @@ impl Selector {
         (self.arm != before).then(|| &self.arms[self.arm])
     }
 
-    /// The clock goes on.
-    fn spend(&mut self, seconds: f64) {
-        let share = self.settings.explore_share;
-        let most = self.settings.device.burn_in_s();
-        let knowledge = &mut self.knowledge;
-        knowledge.clock_s += seconds;
-        knowledge.budget_s = (knowledge.budget_s + share * seconds).min(most);
-        if self.arm != self.incumbent {
-            knowledge.budget_s = (knowledge.budget_s - seconds).max(-most);
-            self.tried_s += seconds;
-        }
-    }
-
     fn step(&mut self, load: &Load) {
         self.record_window(load);
         if self.skip > 0 {
-            self.skip -= 1;
+            self.skip -= u32::from(self.is_new);
             if load.is_immediate() {
                 self.pass_over_memory();
             } else if self.is_still_there(load) {
@@ -541,6 +543,9 @@ impl Selector {
             known.level = place.level.unwrap_or(known.level);
         }
         place.steady += 1;
+        if place.steady > RISING_MAX {
+            place.risen = 0.0;
+        }
         let mean = self.reward.mean();
         if let Some(direction) = self.reward.see(rate) {
             self.doubt(load, direction, Rates { now: rate, mean, expected: expected_rate.unwrap_or(mean) });
@@ -696,23 +701,11 @@ impl Selector {
         let own = expected[self.incumbent].gain - self.premium(context, self.incumbent);
         let hope = |at: usize| expected[at].improvement(own + self.premium(context, at));
         let may_be = |at: &usize| *at != self.incumbent && *at != self.arm && !self.is_excluded(*at, &expected);
-        let best = (0..self.arms.len()).filter(may_be).max_by(|a, b| hope(*a).total_cmp(&hope(*b)))?;
+        // Of those that promise as much the first.
+        let best = (0..self.arms.len()).rev().filter(may_be).max_by(|a, b| hope(*a).total_cmp(&hope(*b)))?;
         let enough =
             if left_s < RESERVE * self.settings.device.burn_in_s() { knowledge::FASTER } else { self.worth_trying() };
         (hope(best) >= enough).then_some(best)
-    }
-
-    /// Windows that a trial may take, with those at its beginning and on the way back that show what was done before.
-    fn trial_windows(&self, load: &Load) -> f64 {
-        let held = self.held() / load.written().max(1.0);
-        let held = if load.written() > 0.0 { held.ceil().min(held::WINDOWS_MAX as f64) } else { 0.0 };
-        f64::from(TRIAL_MAX * self.meter.windows()) + 2.0 * held.max(f64::from(STRADDLING))
-    }
-
-    /// The improvement for which something is tried: the less is left to spend on trying, the more.
-    fn worth_trying(&self) -> f64 {
-        let left = self.knowledge.budget_s / self.settings.device.burn_in_s();
-        HOPE_MIN + (HOPE_MAX - HOPE_MIN) * (1.0 - left.clamp(0.0, 1.0))
     }
 
     /// See [`sure_gain`].

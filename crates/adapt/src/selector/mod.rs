@@ -25,6 +25,7 @@
 //!   measured.
 
 mod arm;
+mod budget;
 mod change;
 mod context;
 mod doubt;

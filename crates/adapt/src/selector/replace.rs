@@ -10,17 +10,22 @@ impl Selector {
     /// these devices. What is in force goes on. Of another kind as much may be tried as where nothing is known.
     pub fn set_device(&mut self, device: Device, mut arms: Vec<Arm>) {
         let settings = Settings { device, ..self.settings.clone() };
-        let named = self.named.take();
+        // Where nothing moves nobody anticipates: that is another arm then, or one that there is.
+        let moves = arms.iter().any(|arm| arm.anticipation);
+        let fit = |arm: Arm| Arm { anticipation: arm.anticipation && moves, ..arm };
+        let named = self.named.take().map(fit);
+        let begins_with = self.begins_with.take().map(fit);
         if let Some(named) = named.as_ref().filter(|named| !arms.contains(named)) {
             arms.push(named.clone());
         }
         // It had what its kind asks for before.
-        let Ok(mut new) = Selector::new(settings, arms, &self.arm().clone(), self.prior.take()) else { return };
+        let Ok(mut new) = Selector::new(settings, arms, &fit(self.arm().clone()), self.prior.take()) else { return };
         let known = std::mem::replace(&mut self.knowledge, Knowledge::new(device));
         // Nothing is known of what there is more to choose from.
         let budget_s = if device == known.device { known.budget_s } else { new.knowledge.budget_s };
         new.knowledge = Knowledge { device, budget_s, ..known };
-        (new.named, new.trial_gain) = (named, self.trial_gain);
+        (new.named, new.begins_with, new.trial_gain) = (named, begins_with, self.trial_gain);
+        new.until = self.until;
         (new.changes, new.trials, new.tried_s) = (self.changes, self.trials, self.tried_s);
         new.change = self.change.take();
         // It goes on, and with it the log of decisions.
@@ -58,6 +63,32 @@ mod tests {
 
     use super::super::{Kind, arms};
     use super::*;
+
+    #[test]
+    fn where_nothing_moves_nobody_anticipates() {
+        let host = EngineConfig {
+            anticipation: Some(Anticipation::for_device(8_000_000, 100_000_000)),
+            ..EngineConfig::default()
+        };
+        let disk = arms(Device::Disk, &host);
+        let mut selector =
+            Selector::new(Settings::new(Kind::Bandit, Device::Disk), disk.clone(), &disk[0], None).unwrap();
+        let flash = arms(Device::Flash, &EngineConfig::default());
+        selector.set_device(Device::Flash, flash.clone());
+        assert!(disk[0].anticipation && !selector.arm().anticipation);
+        assert_eq!(selector.arm().policy, disk[0].policy, "it goes on");
+        assert_eq!(selector.arms.len(), flash.len(), "it is one of those that there are");
+    }
+
+    #[test]
+    fn what_trying_has_taken_is_no_more_than_was_allowed() {
+        let host = EngineConfig::default();
+        let disk = arms(Device::Disk, &host);
+        let mut selector =
+            Selector::new(Settings::new(Kind::Bandit, Device::Disk), disk.clone(), &disk[0], None).unwrap();
+        selector.remember(Knowledge { budget_s: -1e6, ..Knowledge::new(Device::Disk) }).unwrap();
+        assert_eq!(selector.knowledge().budget_s, -Device::Disk.burn_in_s());
+    }
 
     #[test]
     fn what_was_learned_stays_and_there_is_more_to_choose_from() {

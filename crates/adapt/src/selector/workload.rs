@@ -59,7 +59,7 @@ pub(super) struct Place {
     lows: Option<u32>,
     /// When an arm that anticipates was last given up for one that does not.
     pub(super) gave_up_s: Option<f64>,
-    /// What the last trials, one after the other, [have gained](Selector::may_rise_by_itself); 0: the last has lost.
+    /// What the last trials, one after the other, [have gained](Selector::may_rise_by_itself); 0: the last has lost, or that was long ago.
     pub(super) risen: f64,
 }
 
@@ -137,7 +137,7 @@ impl Selector {
                 // Behind memory, order and depth vary by what is written back meanwhile: what makes no difference is none.
                 Some(look) => class == look || is_usual,
                 // What changed with the arm is the arm's doing.
-                None => settles && class.may_be(&place.context, load),
+                None => (settles || class == place.seen) && class.may_be(&place.context, load),
             };
             if is_alike {
                 (place.seen, place.alike) = (class, place.alike + 1);
@@ -163,7 +163,8 @@ impl Selector {
             Some(place) => place.parts.clear(),
             None => {}
         }
-        if !std::mem::replace(&mut self.is_changing, true) && !self.serves_badly(class) {
+        let again = std::mem::replace(&mut self.is_changing, true) && self.is_new;
+        if !again && !self.serves_badly(class) {
             self.meter.restart();
             return false;
         }
@@ -452,7 +453,8 @@ impl Selector {
         };
         let by_model = self.settings.kind == Kind::Tree;
         if !seen && (by_model || !is_guessed) && expected.iter().all(|one| one.gain == expected[0].gain) {
-            return if by_model { self.arm } else { 0 };
+            let named = self.begins_with.as_ref().and_then(|named| self.arms.iter().position(|arm| arm == named));
+            return if by_model { self.arm } else { named.unwrap_or(0) };
         }
         // Of one that was seen once, for a moment in which all went well, a lot may be expected.
         let off = |at: usize| if seen && is_careful { expected[at].deviation } else { 0.0 };

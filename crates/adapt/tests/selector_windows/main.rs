@@ -80,6 +80,11 @@ fn selector(in_force: &str, contexts: &[(&str, &[(&str, f64)])], memory_below: b
     selector
 }
 
+/// Times that a workload is found to have changed.
+fn entered(records: &[Record]) -> usize {
+    records.iter().filter(|record| matches!(record.why, Why::NewWorkload | Why::KnownWorkload)).count()
+}
+
 fn records(selector: &mut Selector) -> Vec<Record> {
     std::iter::from_fn(|| selector.take_record()).filter(|record| record.why != Why::Window).collect()
 }
@@ -369,6 +374,66 @@ fn one_observation_is_not_enough_to_take_a_place_without_a_trial() {
         (0..20).for_each(|at| _ = selector.window(&window(at, false, 100, 4.0)));
         assert_eq!(selector.arm().to_string(), ends_with, "{weight} observations");
     }
+}
+
+/// Of arms of which as much is expected the likeliest to be good comes first: for a second one there may be no time.
+#[test]
+fn of_those_that_promise_as_much_the_first_is_tried_first() {
+    let all = arms(Device::Flash, &EngineConfig::default());
+    let settings = Settings { window_ns: WINDOW_NS, ..Settings::new(Kind::Bandit, Device::Flash) };
+    let mut selector = Selector::new(settings, all.clone(), &all[0], None).unwrap();
+    (0..20).for_each(|at| _ = selector.window(&window(at, false, 100, 4.0)));
+    let tried = records(&mut selector).into_iter().find(|record| record.why == Why::Trial).unwrap();
+    assert_eq!(tried.arm, all[1].to_string());
+}
+
+#[test]
+fn what_somebody_has_named_is_begun_with() {
+    for (named_first, begins_with) in [(true, "sjf"), (false, "hbrr anticipation=on")] {
+        let settings = Settings { named_first, ..Settings::new(Kind::Bandit, Device::Disk) };
+        let settings = Settings { window_ns: WINDOW_NS, ..settings };
+        let named = Arm::parse("sjf").unwrap();
+        let mut selector = Selector::new(settings, arms(Device::Disk, &host()), &named, None).unwrap();
+        (0..4).for_each(|at| _ = selector.window(&window(at, false, 100, 4.0)));
+        assert_eq!(entered(&records(&mut selector)), 1);
+        assert_eq!(selector.arm().to_string(), begins_with);
+    }
+}
+
+/// It is taken back if the workload was ending, and not because of one window of something else.
+#[test]
+fn a_fall_is_not_forgotten_for_one_odd_window() {
+    let gains: &[(&str, f64)] = &[("hbrr", 0.0), ("noop", -1.0)];
+    let mut selector = selector("hbrr", &[("w1.q0.d2.f0.a0", gains)], false);
+    let counts =
+        |selector: &Selector| selector.knowledge().contexts.values().next().unwrap().arms["noop"].weight >= 1.0;
+    let mut falls = 0;
+    for at in 0.. {
+        selector.window(&window(at, false, if at < 40 { 400 } else { 100 }, 4.0));
+        if !counts(&selector) {
+            falls = at;
+            break;
+        }
+    }
+    selector.window(&window(falls + 1, true, 100, 4.0));
+    selector.window(&window(falls + 2, false, 100, 4.0));
+    assert!(falls >= 40 && !counts(&selector), "{:?}", selector.knowledge());
+}
+
+/// Of two engines, one of which is seen late.
+#[test]
+fn a_window_that_is_seen_late_is_no_second_one() {
+    let mut selector = selector("hbrr", &[("w1.q0.d2.f0.a0", &[("hbrr", 0.0)])], false);
+    (0..20).for_each(|at| _ = selector.window(&window(at, false, 100, 4.0)));
+    let clock_s = selector.knowledge().clock_s;
+    records(&mut selector);
+    for at in 20..40 {
+        // Every fourth is something else, on both.
+        let load = window(at, at % 4 == 0, 100, 4.0);
+        (0..2).for_each(|_| _ = selector.window(&load));
+    }
+    assert_eq!(entered(&records(&mut selector)), 0);
+    assert!((selector.knowledge().clock_s - clock_s - 2.0).abs() < 1e-6, "time goes on once");
 }
 
 /// What becomes of an arm's first trial in which it gives so much of what the one in use gives, of which it had given `before` until so many

@@ -56,11 +56,6 @@ fn slice(at: u64, is_stream: bool) -> Load {
     Load::of(&WindowFeatures { files, ..features(at, true, requests, distance, 0) })
 }
 
-/// Times that a workload is found to have changed.
-fn entered(records: &[Record]) -> usize {
-    records.iter().filter(|record| matches!(record.why, Why::NewWorkload | Why::KnownWorkload)).count()
-}
-
 #[test]
 fn slices_of_time_make_no_other_workload_of_each_program() {
     for windows in [2, 3, 5] {
@@ -156,5 +151,23 @@ fn parts_before_a_gap_are_forgotten() {
             }
         }
         assert_eq!(entered(&records(&mut selector)), 0, "light load: {has_light_load}");
+    }
+}
+
+/// Requests come in bursts: of some windows that follow a change of arms nothing arrives in the last.
+#[test]
+fn bursts_are_no_other_workload_after_a_change_of_arms() {
+    for first in 0..3 {
+        let mut selector = selector("hbrr", &[("w1.q0.d2.f0.a0", &[("hbrr", 0.0)])], false);
+        selector.remember(Knowledge { budget_s: 60.0, ..selector.knowledge().clone() }).unwrap();
+        for at in 0..90 {
+            let mut features = features(at, false, 100, 4.0, 0);
+            if at > 4 && at % 3 != first {
+                (features.ops[1].requests, features.ops[1].bytes, features.ops[1].distances) = (0, 0, 0);
+            }
+            selector.window(&Load::of(&features));
+        }
+        assert!(selector.explain().changes > 2, "something is tried");
+        assert_eq!(entered(&records(&mut selector)), 1, "arrivals in window {first} of three");
     }
 }
