@@ -64,8 +64,10 @@ enum Phase {
 struct Process {
     /// When it began, by which a process id used again is told from it.
     began: u64,
+    uid: u32,
     job: String,
-    app: AppId,
+    /// None: the number that its job had is another job's, and it has no other one yet.
+    app: Option<AppId>,
     phase: Phase,
     /// When it said that it computes, or that it does not any more; none: it has said neither.
     said: Option<Instant>,
@@ -76,6 +78,8 @@ struct State {
     processes: HashMap<u32, Process>,
     /// Batches of an application, and their bytes: also of processes that have ended.
     batches: HashMap<AppId, (u64, u64)>,
+    /// Some process may be without a number.
+    unnumbered: bool,
 }
 
 /// Processes that have said something.
@@ -83,9 +87,9 @@ struct State {
 pub(crate) struct Announced(Mutex<State>);
 
 impl Announced {
-    /// The thread `pid` names the job of its process, whose application `app` gives the number of. False: nobody can say which
-    /// process that is, or too many have spoken.
-    pub(crate) fn job(&self, pid: u32, job: &str, app: AppId) -> bool {
+    /// The thread `pid` of a user names the job of its process, whose application `app` gives the number of. False: nobody can say
+    /// which process that is, or too many have spoken.
+    pub(crate) fn job(&self, pid: u32, uid: u32, job: &str, app: AppId) -> bool {
         let Some((process, began)) = identity(pid) else { return false };
         let mut state = self.0.lock();
         if state.processes.len() >= LOOK_AT && state.processes.len().is_power_of_two() {
@@ -94,9 +98,34 @@ impl Announced {
         if state.processes.len() >= MOST && !state.processes.contains_key(&process) {
             return false;
         }
-        let job = job.to_owned();
-        state.processes.insert(process, Process { began, job, app, phase: Phase::Compute, said: None });
+        let (job, app) = (job.to_owned(), Some(app));
+        state.processes.insert(process, Process { began, uid, job, app, phase: Phase::Compute, said: None });
         true
+    }
+
+    /// The job that had this number has it no more. O(processes), and rare: only who has named very many jobs takes numbers from them.
+    pub(crate) fn forget(&self, app: AppId) {
+        let mut state = self.0.lock();
+        state.batches.remove(&app);
+        let State { processes, unnumbered, .. } = &mut *state;
+        for known in processes.values_mut().filter(|known| known.app == Some(app)) {
+            known.app = None;
+            *unnumbered = true;
+        }
+    }
+
+    /// A job has been given a number: its processes may have had another one before.
+    pub(crate) fn renumber(&self, uid: u32, job: &str, app: AppId) {
+        let mut state = self.0.lock();
+        if !state.unnumbered {
+            return;
+        }
+        for known in state.processes.values_mut().filter(|known| known.app.is_none()) {
+            if known.uid == uid && known.job == job {
+                known.app = Some(app);
+            }
+        }
+        state.unnumbered = state.processes.values().any(|known| known.app.is_none());
     }
 
     /// The thread `pid` says what its process does. False: that says nothing, or its process has named no job.
@@ -120,7 +149,7 @@ impl Announced {
         }
         known.phase = phase;
         let app = known.app;
-        if let Some(bytes) = bytes {
+        if let (Some(app), Some(bytes)) = (app, bytes) {
             let (batches, sum) = state.batches.entry(app).or_default();
             (*batches, *sum) = (*batches + 1, sum.saturating_add(bytes));
         }
@@ -150,8 +179,9 @@ impl Announced {
         // Of each program whether it computes, and who said so last: those count that do what the program does.
         let mut programs: BTreeMap<AppId, (bool, Option<Instant>)> = BTreeMap::new();
         for known in state.processes.values() {
+            let Some(app) = known.app else { continue };
             let computes = known.phase == Phase::Compute;
-            let program = programs.entry(known.app).or_insert((computes, known.said));
+            let program = programs.entry(app).or_insert((computes, known.said));
             match (program.0, computes) {
                 (true, false) => *program = (false, known.said),
                 (false, true) => {}
@@ -168,10 +198,10 @@ impl Announced {
     /// What an application's processes do; none if none of them has said anything. O(processes).
     pub(crate) fn phases(&self, app: AppId) -> Option<Phases> {
         let mut state = self.0.lock();
-        state.processes.retain(|&pid, known| known.app != app || is_alive(pid, known.began));
+        state.processes.retain(|&pid, known| known.app != Some(app) || is_alive(pid, known.began));
         let (batches, batch_bytes) = state.batches.get(&app).copied().unwrap_or_default();
-        let count =
-            |phase| state.processes.values().filter(|known| known.app == app && known.phase == phase).count() as u32;
+        let has = |known: &Process, phase: Phase| known.app == Some(app) && known.phase == phase;
+        let count = |phase| state.processes.values().filter(|known| has(known, phase)).count() as u32;
         let phases = Phases {
             computing: count(Phase::Compute),
             in_io: count(Phase::Io),
@@ -231,7 +261,7 @@ mod tests {
         let (pid, app) = (std::process::id(), AppId(7));
         assert_eq!(announced.job_of(pid), None);
         assert!(!announced.phase(pid, b"io"), "of whom?");
-        assert!(announced.job(pid, "run-17", app));
+        assert!(announced.job(pid, 1000, "run-17", app));
         // Another thread is the same process.
         let of_thread = || announced.job_of(rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs());
         let said = std::thread::scope(|scope| scope.spawn(of_thread).join().unwrap());
@@ -245,13 +275,13 @@ mod tests {
             assert!(!announced.phase(pid, nonsense));
         }
         let mut child = std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
-        assert!(announced.job(child.id(), "other", AppId(8)));
+        assert!(announced.job(child.id(), 1000, "other", AppId(8)));
         assert_eq!(announced.phases(AppId(8)).map(|phases| phases.computing), Some(1));
         drop(child.stdin.take());
         child.wait().unwrap();
         assert_eq!(announced.phases(AppId(8)), None);
         assert_eq!(announced.job_of(child.id()), None);
-        assert!(!announced.job(0, "x", app));
+        assert!(!announced.job(0, 1000, "x", app));
     }
 
     #[test]
@@ -259,7 +289,7 @@ mod tests {
         let announced = Announced::default();
         let mut child = std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
         let (own, other, app) = (std::process::id(), child.id(), AppId(7));
-        assert!(announced.job(own, "run-17", app) && announced.job(other, "run-17", app));
+        assert!(announced.job(own, 1000, "run-17", app) && announced.job(other, 1000, "run-17", app));
         assert_eq!(announced.activities(), [], "nobody has said what it does");
         let say = |pid, text: &[u8]| {
             assert!(announced.phase(pid, text));

@@ -16,6 +16,11 @@
 //!   another environment, is mistaken for its predecessor for at most that long;
 //! * threads of their own read `/proc`, and nobody waits for them for long, nor behind another user ([`lookups`]).
 //!
+//! Users make names, as many as they like, so each has [`MOST_JOBS`] numbers for jobs: who makes more of them gives a new job
+//! the number of that of theirs which has not been asked after for longest. What is kept by number (weights, counts) is the new
+//! job's then; it is one of the same user. Only users together (some 60 that have all their numbers) can leave none for the
+//! jobs of others, who are their users then.
+//!
 //! [`MountOptions::job_variables`]: crate::MountOptions::job_variables
 //! [`lookups`]: crate::lookups
 
@@ -35,12 +40,16 @@ use crate::lookups::{Answerer, Lookups};
 const FRESH_S: u64 = 2;
 /// Slots of the table of callers; neighbours in process id do not collide.
 const SLOTS: usize = 1024;
-/// Most applications told apart at a time; names are made by users, so there must be an end.
+/// Most applications told apart at a time; names are made by users, so there must be an end. Numbers below are places in a list.
 const MOST_APPS: usize = 1 << 16;
+/// Of these, those that jobs leave to users.
+const FOR_USERS: usize = 1 << 12;
+/// Most jobs of one user with places in the list at a time, and most with numbers of their own.
+const MOST_JOBS: usize = 1 << 10;
 /// Most bytes of an environment looked at.
 const MOST_ENVIRON: u64 = 1 << 20;
 
-/// Everybody who came after [`MOST_APPS`] others.
+/// Users who came after [`MOST_APPS`] others.
 const OTHERS: AppId = AppId(0);
 /// Before the name of a job that its processes have named.
 const JOB_IS: &str = "job=";
@@ -62,11 +71,23 @@ pub(crate) struct Apps {
 #[derive(Default)]
 struct Names {
     list: Vec<String>,
-    ids: HashMap<String, AppId>,
-    users: HashMap<u32, AppId>,
     /// Those whose numbers are not places in the list.
     numbered: HashMap<AppId, String>,
+    users: HashMap<u32, AppId>,
+    /// Jobs by name.
+    ids: HashMap<String, AppId>,
+    /// Each user's jobs in the list, and those with numbers of their own.
+    placed: HashMap<u32, Jobs>,
+    own: HashMap<u32, Jobs>,
+    /// Counts the questions after jobs.
+    asked: u64,
 }
+
+/// A user's jobs, and which question after one was the last after each.
+type Jobs = HashMap<AppId, u64>;
+
+/// A number for a new job, and what number has lost its job to that, perhaps the same.
+type Given = (AppId, Option<AppId>);
 
 #[derive(Clone, Copy, Default)]
 struct Caller {
@@ -105,8 +126,9 @@ impl Apps {
 
     /// A process names its job. False: that cannot be heard.
     pub(crate) fn announce(&self, pid: u32, uid: u32, job: &str) -> bool {
-        let app = self.job(job, uid);
-        let is_heard = app != OTHERS && self.announced.job(pid, job, app);
+        // Without a number of its own it would not be recognised.
+        let Some(app) = self.job(&format!("{JOB_IS}{job}"), uid) else { return false };
+        let is_heard = self.announced.job(pid, uid, job, app);
         self.era.fetch_add(1, Ordering::Release);
         is_heard
     }
@@ -126,22 +148,25 @@ impl Apps {
         self.announced.phases(app)
     }
 
-    /// The application of a job that a process of the user has named: its own number, unless another one has that here.
-    fn job(&self, job: &str, uid: u32) -> AppId {
-        let name = job_of_user(&format!("{JOB_IS}{job}"), uid);
-        let number = announced::number(uid, job);
+    /// The application of a user's job; none: there is no number for it. One that a process has named gets its own, unless
+    /// another one has that here.
+    fn job(&self, job: &str, uid: u32) -> Option<AppId> {
+        let name = job_of_user(job, uid);
         let mut names = self.names.write();
-        if let Some(&app) = names.ids.get(&name) {
-            return app;
+        if let Some(app) = names.known(&name, uid) {
+            return Some(app);
         }
-        if (number.0 as usize) < MOST_APPS || names.numbered.len() >= MOST_APPS || names.numbered.contains_key(&number)
-        {
-            drop(names);
-            return self.named(name);
+        let said = job.strip_prefix(JOB_IS);
+        let own = said.and_then(|said| names.give_own(announced::number(uid, said), &name, uid));
+        let (app, lost) = own.or_else(|| names.give_place(&name, uid))?;
+        // While nobody else can give numbers away.
+        if let Some(lost) = lost {
+            self.announced.forget(lost);
         }
-        names.numbered.insert(number, name.clone());
-        names.ids.insert(name, number);
-        number
+        if let Some(said) = said {
+            self.announced.renumber(uid, said, app);
+        }
+        Some(app)
     }
 
     /// What `status` shows for an application: `SLURM_JOB_ID=17 uid=1000`, `uid=1000`.
@@ -178,13 +203,7 @@ impl Apps {
             return (known.app, true);
         }
         let Some(job) = self.jobs.ask(uid, pid) else { return (self.user(uid), false) };
-        let app = job.map_or_else(
-            || self.user(uid),
-            |job| match job.strip_prefix(JOB_IS) {
-                Some(job) => self.job(job, uid),
-                None => self.named(job_of_user(&job, uid)),
-            },
-        );
+        let app = job.and_then(|job| self.job(&job, uid)).unwrap_or_else(|| self.user(uid));
         *slot.lock() = Caller { pid, uid, app, checked_s: now_s(), era };
         (app, true)
     }
@@ -193,26 +212,87 @@ impl Apps {
         if let Some(&app) = self.names.read().users.get(&uid) {
             return app;
         }
-        let app = self.named(format!("uid={uid}"));
-        if app != OTHERS {
-            self.names.write().users.insert(uid, app);
+        self.names.write().user(uid)
+    }
+}
+
+impl Names {
+    fn user(&mut self, uid: u32) -> AppId {
+        if let Some(&app) = self.users.get(&uid) {
+            return app;
         }
+        if self.list.len() >= MOST_APPS {
+            return OTHERS;
+        }
+        let app = AppId(self.list.len() as u32);
+        self.list.push(format!("uid={uid}"));
+        self.users.insert(uid, app);
         app
     }
 
-    fn named(&self, name: String) -> AppId {
-        let mut names = self.names.write();
-        if let Some(&app) = names.ids.get(&name) {
-            return app;
-        }
-        if names.list.len() >= MOST_APPS {
-            return OTHERS;
-        }
-        let app = AppId(names.list.len() as u32);
-        names.list.push(name.clone());
-        names.ids.insert(name, app);
-        app
+    /// The number of a user's job, if it has one: it counts as asked after.
+    fn known(&mut self, name: &str, uid: u32) -> Option<AppId> {
+        let app = *self.ids.get(name)?;
+        self.ask(app, uid);
+        Some(app)
     }
+
+    fn ask(&mut self, app: AppId, uid: u32) {
+        self.asked += 1;
+        let jobs = if is_place(app) { &mut self.placed } else { &mut self.own };
+        jobs.entry(uid).or_default().insert(app, self.asked);
+    }
+
+    /// Gives a user's new job a place in the list, or that of another one of the user's. None: the list is full, and the user has
+    /// no other.
+    fn give_place(&mut self, name: &str, uid: u32) -> Option<Given> {
+        let jobs = self.placed.get(&uid);
+        let has_room = self.list.len() < MOST_APPS - FOR_USERS && jobs.is_none_or(|jobs| jobs.len() < MOST_JOBS);
+        let (app, lost) = if has_room {
+            let app = AppId(self.list.len() as u32);
+            self.list.push(name.to_owned());
+            (app, None)
+        } else {
+            let app = longest_ago(jobs?)?;
+            let before = std::mem::replace(&mut self.list[app.0 as usize], name.to_owned());
+            self.ids.remove(&before);
+            (app, Some(app))
+        };
+        self.ids.insert(name.to_owned(), app);
+        self.ask(app, uid);
+        Some((app, lost))
+    }
+
+    /// Gives a user's new job the number of its own, in exchange for another one of the user's if there are too many. None: that
+    /// number is taken, or there is nothing to exchange.
+    fn give_own(&mut self, number: AppId, name: &str, uid: u32) -> Option<Given> {
+        if is_place(number) || self.numbered.contains_key(&number) {
+            return None;
+        }
+        let jobs = self.own.get(&uid);
+        let has_room = self.numbered.len() < MOST_APPS && jobs.is_none_or(|jobs| jobs.len() < MOST_JOBS);
+        let lost = if has_room { None } else { Some(longest_ago(jobs?)?) };
+        if let Some(lost) = lost {
+            self.own.entry(uid).or_default().remove(&lost);
+            if let Some(before) = self.numbered.remove(&lost) {
+                self.ids.remove(&before);
+            }
+        }
+        self.numbered.insert(number, name.to_owned());
+        self.ids.insert(name.to_owned(), number);
+        self.ask(number, uid);
+        Some((number, lost))
+    }
+}
+
+/// Whether a number is a place in the list.
+fn is_place(app: AppId) -> bool {
+    (app.0 as usize) < MOST_APPS
+}
+
+/// Of jobs the one that has not been asked after for longest. O(jobs), which are few.
+fn longest_ago(jobs: &Jobs) -> Option<AppId> {
+    jobs.iter().min_by_key(|&(_, &asked)| asked).map(|(&app, _)| app)
 }
 
 /// The first of `variables` (each ending in `=`) that the process has, with its value.
@@ -353,13 +433,78 @@ mod tests {
         drop(held);
     }
 
+    /// A job that the environment of a user's processes names.
+    fn job_of(apps: &Apps, uid: u32, number: usize) -> AppId {
+        apps.job(&format!("SLURM_JOB_ID={number}"), uid).unwrap()
+    }
+
     #[test]
-    fn the_number_of_applications_has_an_end() {
+    fn a_user_s_many_jobs_take_numbers_from_each_other() {
         let apps = Apps::new(&[]).unwrap();
-        for i in 0..MOST_APPS {
-            apps.named(format!("job {i}"));
+        let first = job_of(&apps, 1000, 0);
+        for number in 1..=MOST_APPS {
+            job_of(&apps, 1000, number);
+            // This one is asked after all the time, and stays.
+            assert_eq!(job_of(&apps, 1000, 0), first);
         }
-        assert_eq!(apps.named("one more".into()), OTHERS);
+        let names = |app| apps.name(app);
+        assert_eq!(names(first), "SLURM_JOB_ID=0 uid=1000");
+        let last = job_of(&apps, 1000, MOST_APPS);
+        assert_eq!(names(last), format!("SLURM_JOB_ID={MOST_APPS} uid=1000"));
+        // Whoever comes next is recognised.
+        assert_eq!(names(job_of(&apps, 2000, 0)), "SLURM_JOB_ID=0 uid=2000");
+        assert_eq!(names(apps.user(3000)), "uid=3000");
+        let known = apps.names.read();
+        assert_eq!((known.placed[&1000].len(), known.ids.len()), (MOST_JOBS, MOST_JOBS + 1));
+        assert_eq!(known.list.len(), 1 + MOST_JOBS + 1 + 1, "others, jobs of two users, a user");
+    }
+
+    #[test]
+    fn a_user_s_many_jobs_with_numbers_of_their_own_have_an_end() {
+        let apps = Apps::new(&[]).unwrap();
+        let job = |uid, number: usize| apps.job(&format!("{JOB_IS}{number}"), uid).unwrap();
+        let first = job(1000, 0);
+        (1..2 * MOST_JOBS).for_each(|number| _ = job(1000, number));
+        assert_eq!(apps.name(first), format!("application {}", first.0), "nobody has that number now");
+        let again = job(1000, 0);
+        assert_eq!((again, apps.name(again).as_str()), (first, "job=0 uid=1000"), "it comes back with its own number");
+        assert_eq!(apps.name(job(2000, 0)), "job=0 uid=2000");
+        let known = apps.names.read();
+        assert_eq!(known.own[&1000].len(), MOST_JOBS);
+        assert_eq!(known.numbered.len() + known.list.len(), known.ids.len() + 1, "one is for others");
+    }
+
+    #[test]
+    fn what_a_process_said_follows_its_job_to_another_number() {
+        let apps = Apps::new(&[]).unwrap();
+        let pid = std::process::id();
+        assert!(apps.announce(pid, 1000, "run") && apps.phase(pid, b"batch 4096"));
+        let before = announced::number(1000, "run");
+        assert!(apps.phases(before).is_some_and(|phases| phases.in_batch == 1 && phases.batches == 1));
+        (0..2 * MOST_JOBS).for_each(|number| _ = apps.job(&format!("{JOB_IS}{number}"), 1000));
+        assert_eq!(apps.phases(before), None, "another job may get the number");
+        // Somebody took the number meanwhile.
+        apps.names.write().numbered.insert(before, "job=x uid=1000".into());
+        let now = apps.job("job=run", 1000).unwrap();
+        assert_ne!(now, before);
+        assert!(apps.phases(now).is_some_and(|phases| phases.in_batch == 1 && phases.batches == 0));
+        assert_eq!(apps.activities()[0].app, now);
+    }
+
+    #[test]
+    fn where_users_together_have_taken_all_numbers_jobs_are_their_users() {
+        let apps = Apps::reading(Box::new(|_: &u32| Some(String::from("SLURM_JOB_ID=7"))), Arc::default()).unwrap();
+        let mut uid = 10_000;
+        while apps.names.read().list.len() < MOST_APPS - FOR_USERS {
+            (0..MOST_JOBS).for_each(|number| _ = apps.job(&format!("SLURM_JOB_ID={number}"), uid));
+            uid += 1;
+        }
+        let app = known(&apps, std::process::id(), 1000);
+        assert_eq!(apps.name(app), "uid=1000");
+        assert_ne!(app, OTHERS);
+        // There is an end of users, too.
+        (0..MOST_APPS as u32).for_each(|user| _ = apps.user(100_000 + user));
+        assert_eq!(apps.user(1), OTHERS);
         assert_eq!(apps.names.read().list.len(), MOST_APPS);
     }
 }
