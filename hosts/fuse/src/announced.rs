@@ -13,7 +13,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use sluice_core::AppId;
 
 /// Names the caller's job: 1 to 96 bytes of printable text without spaces.
@@ -87,20 +87,43 @@ struct State {
 pub(crate) struct Announced(Mutex<State>);
 
 impl Announced {
-    /// The thread `pid` of a user names the job of its process, whose application `app` gives the number of. False: nobody can say
-    /// which process that is, or too many have spoken.
-    pub(crate) fn job(&self, pid: u32, uid: u32, job: &str, app: AppId) -> bool {
-        let Some((process, began)) = identity(pid) else { return false };
+    /// The thread `pid` of a user names the job of its process, whose application `app` gives the number of. Whether that is news;
+    /// none: nobody can say which process that is, or too many have spoken.
+    pub(crate) fn job(&self, pid: u32, uid: u32, job: &str, app: AppId) -> Option<bool> {
+        let (process, began) = identity(pid)?;
         let mut state = self.0.lock();
-        if state.processes.len() >= LOOK_AT && state.processes.len().is_power_of_two() {
-            state.processes.retain(|&pid, known| is_alive(pid, known.began));
+        let count = state.processes.len();
+        // Only before there are more: who speaks again and again must not make this happen each time.
+        if count >= LOOK_AT && count.is_power_of_two() && !state.processes.contains_key(&process) {
+            drop(state);
+            state = self.forget_ended(|_| true);
         }
-        if state.processes.len() >= MOST && !state.processes.contains_key(&process) {
-            return false;
+        let known = state.processes.get(&process);
+        if known.is_none() && state.processes.len() >= MOST {
+            return None;
         }
+        let is_news = known.is_none_or(|known| (known.began, known.uid, known.job.as_str()) != (began, uid, job));
         let (job, app) = (job.to_owned(), Some(app));
         state.processes.insert(process, Process { began, uid, job, app, phase: Phase::Compute, said: None });
-        true
+        Some(is_news)
+    }
+
+    /// Forgets those of these processes that have ended. They are looked at without the lock: who asks for a process's job needs that.
+    fn forget_ended(&self, are_meant: impl Fn(&Process) -> bool) -> MutexGuard<'_, State> {
+        let mut looked_at = Vec::new();
+        for (&process, known) in &self.0.lock().processes {
+            if are_meant(known) {
+                looked_at.push((process, known.began));
+            }
+        }
+        looked_at.retain(|&(process, began)| !is_alive(process, began));
+        let mut state = self.0.lock();
+        for (process, began) in looked_at {
+            if state.processes.get(&process).is_some_and(|known| known.began == began) {
+                state.processes.remove(&process);
+            }
+        }
+        state
     }
 
     /// The job that had this number has it no more. O(processes), and rare: only who has named very many jobs takes numbers from them.
@@ -168,14 +191,7 @@ impl Announced {
 
     /// What the programs do that have said anything and have not ended. O(processes), without a lock while those are looked at.
     pub(crate) fn activities(&self) -> Vec<Activity> {
-        let known: Vec<_> = self.0.lock().processes.iter().map(|(&pid, known)| (pid, known.began)).collect();
-        let ended: Vec<_> = known.into_iter().filter(|&(pid, began)| !is_alive(pid, began)).collect();
-        let mut state = self.0.lock();
-        for (pid, began) in ended {
-            if state.processes.get(&pid).is_some_and(|known| known.began == began) {
-                state.processes.remove(&pid);
-            }
-        }
+        let state = self.forget_ended(|_| true);
         // Of each program whether it computes, and who said so last: those count that do what the program does.
         let mut programs: BTreeMap<AppId, (bool, Option<Instant>)> = BTreeMap::new();
         for known in state.processes.values() {
@@ -197,8 +213,7 @@ impl Announced {
 
     /// What an application's processes do; none if none of them has said anything. O(processes).
     pub(crate) fn phases(&self, app: AppId) -> Option<Phases> {
-        let mut state = self.0.lock();
-        state.processes.retain(|&pid, known| known.app != Some(app) || is_alive(pid, known.began));
+        let state = self.forget_ended(|known| known.app == Some(app));
         let (batches, batch_bytes) = state.batches.get(&app).copied().unwrap_or_default();
         let has = |known: &Process, phase: Phase| known.app == Some(app) && known.phase == phase;
         let count = |phase| state.processes.values().filter(|known| has(known, phase)).count() as u32;
@@ -261,7 +276,7 @@ mod tests {
         let (pid, app) = (std::process::id(), AppId(7));
         assert_eq!(announced.job_of(pid), None);
         assert!(!announced.phase(pid, b"io"), "of whom?");
-        assert!(announced.job(pid, 1000, "run-17", app));
+        assert_eq!(announced.job(pid, 1000, "run-17", app), Some(true));
         // Another thread is the same process.
         let of_thread = || announced.job_of(rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs());
         let said = std::thread::scope(|scope| scope.spawn(of_thread).join().unwrap());
@@ -275,13 +290,13 @@ mod tests {
             assert!(!announced.phase(pid, nonsense));
         }
         let mut child = std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
-        assert!(announced.job(child.id(), 1000, "other", AppId(8)));
+        assert_eq!(announced.job(child.id(), 1000, "other", AppId(8)), Some(true));
         assert_eq!(announced.phases(AppId(8)).map(|phases| phases.computing), Some(1));
         drop(child.stdin.take());
         child.wait().unwrap();
         assert_eq!(announced.phases(AppId(8)), None);
         assert_eq!(announced.job_of(child.id()), None);
-        assert!(!announced.job(0, 1000, "x", app));
+        assert_eq!(announced.job(0, 1000, "x", app), None);
     }
 
     #[test]
@@ -289,7 +304,9 @@ mod tests {
         let announced = Announced::default();
         let mut child = std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
         let (own, other, app) = (std::process::id(), child.id(), AppId(7));
-        assert!(announced.job(own, 1000, "run-17", app) && announced.job(other, 1000, "run-17", app));
+        for pid in [own, other] {
+            assert_eq!(announced.job(pid, 1000, "run-17", app), Some(true));
+        }
         assert_eq!(announced.activities(), [], "nobody has said what it does");
         let say = |pid, text: &[u8]| {
             assert!(announced.phase(pid, text));
@@ -312,6 +329,25 @@ mod tests {
         child.wait().unwrap();
         assert!(announced.activities()[0].computes);
         assert_eq!(announced.0.lock().processes.len(), 1);
+    }
+
+    #[test]
+    fn ended_processes_are_looked_for_when_one_more_speaks_and_only_then() {
+        let announced = Announced::default();
+        let (own, count) = (std::process::id(), || announced.0.lock().processes.len());
+        let speak = |pid, job| announced.job(pid, 1000, job, AppId(7));
+        assert_eq!((speak(own, "run-17"), speak(own, "run-17")), (Some(true), Some(false)));
+        for n in 1..LOOK_AT as u32 {
+            // No process has such a number.
+            let (job, app, phase) = (String::new(), None, Phase::Compute);
+            let ended = Process { began: 0, uid: 1000, job, app, phase, said: None };
+            announced.0.lock().processes.insert(u32::MAX - n, ended);
+        }
+        assert_eq!((speak(own, "run-17"), speak(own, "run-18"), count()), (Some(false), Some(true), LOOK_AT));
+        let mut child = std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
+        assert_eq!((speak(child.id(), "run-18"), count()), (Some(true), 2));
+        drop(child.stdin.take());
+        child.wait().unwrap();
     }
 
     #[test]

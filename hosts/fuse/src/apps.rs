@@ -40,6 +40,8 @@ use crate::lookups::{Answerer, Lookups};
 const FRESH_S: u64 = 2;
 /// Slots of the table of callers; neighbours in process id do not collide.
 const SLOTS: usize = 1024;
+/// Counters of announcements.
+const ERAS: usize = 1024;
 /// Most applications told apart at a time; names are made by users, so there must be an end. Numbers below are places in a list.
 const MOST_APPS: usize = 1 << 16;
 /// Of these, those that jobs leave to users.
@@ -64,8 +66,9 @@ pub(crate) struct Apps {
     /// The job of a process, by its id.
     jobs: Lookups<u32, Option<String>>,
     announced: Arc<Announced>,
-    /// Counts announcements: what was known of callers before is looked up anew.
-    era: AtomicU32,
+    /// Counts the announcements of a user, here and there of several ones: what was known of their callers before is looked up anew.
+    /// Not of all: nobody may make everybody else's requests slower.
+    eras: Box<[AtomicU32]>,
 }
 
 #[derive(Default)]
@@ -120,17 +123,23 @@ impl Apps {
     fn reading(job: Answerer<u32, Option<String>>, announced: Arc<Announced>) -> std::io::Result<Arc<Apps>> {
         let names = Names { list: vec!["others".into()], ..Names::default() };
         let callers = (0..SLOTS).map(|_| Mutex::default()).collect();
-        let (names, era) = (RwLock::new(names), AtomicU32::new(0));
-        Ok(Arc::new(Apps { names, callers, jobs: Lookups::new(job)?, announced, era }))
+        let eras = (0..ERAS).map(|_| AtomicU32::new(0)).collect();
+        Ok(Arc::new(Apps { names: RwLock::new(names), callers, jobs: Lookups::new(job)?, announced, eras }))
+    }
+
+    fn era(&self, uid: u32) -> &AtomicU32 {
+        &self.eras[uid as usize % ERAS]
     }
 
     /// A process names its job. False: that cannot be heard.
     pub(crate) fn announce(&self, pid: u32, uid: u32, job: &str) -> bool {
         // Without a number of its own it would not be recognised.
         let Some(app) = self.job(&format!("{JOB_IS}{job}"), uid) else { return false };
-        let is_heard = self.announced.job(pid, uid, job, app);
-        self.era.fetch_add(1, Ordering::Release);
-        is_heard
+        let Some(is_news) = self.announced.job(pid, uid, job, app) else { return false };
+        if is_news {
+            self.era(uid).fetch_add(1, Ordering::Release);
+        }
+        true
     }
 
     /// A process that has named its job says what it does. False: that cannot be heard.
@@ -178,7 +187,7 @@ impl Apps {
 
     /// The caller's application, through what the open file remembers.
     pub(crate) fn of_caller(&self, last: &LastCaller, pid: u32, uid: u32) -> AppId {
-        let era = self.era.load(Ordering::Acquire);
+        let era = self.era(uid).load(Ordering::Acquire);
         // Where several threads use one open file at the same time the table of callers serves.
         if let Some(known) = last.0.try_lock()
             && known.is(pid, uid, era)
@@ -198,7 +207,7 @@ impl Apps {
             return (self.user(uid), false);
         }
         let slot = &self.callers[pid as usize % SLOTS];
-        let (known, era) = (*slot.lock(), self.era.load(Ordering::Acquire));
+        let (known, era) = (*slot.lock(), self.era(uid).load(Ordering::Acquire));
         if known.is(pid, uid, era) {
             return (known.app, true);
         }
@@ -410,6 +419,19 @@ mod tests {
         // Another user in the same process does not take part in the job of this one.
         assert_ne!(apps.of_caller(&last, pid, 1001), app);
         assert!(apps.phase(pid, b"io") && apps.phases(app).is_some_and(|phases| phases.in_io == 1));
+    }
+
+    #[test]
+    fn only_news_of_a_user_s_process_make_that_user_s_callers_be_looked_up_anew() {
+        let apps = Apps::new(&[]).unwrap();
+        let pid = std::process::id();
+        let eras = || [1000, 2000].map(|uid| apps.era(uid).load(Ordering::Acquire));
+        assert!(apps.announce(pid, 1000, "run-17"));
+        assert_eq!(eras(), [1, 0]);
+        assert!(apps.announce(pid, 1000, "run-17") && !apps.announce(0, 1000, "run-18"));
+        assert_eq!(eras(), [1, 0]);
+        assert!(apps.announce(pid, 1000, "run-18"));
+        assert_eq!(eras(), [2, 0]);
     }
 
     #[test]
