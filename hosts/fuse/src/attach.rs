@@ -203,6 +203,33 @@ pub(crate) fn mounts_at(path: &Path) -> io::Result<Vec<Mount>> {
     spare::with_descriptor(|| mounts::at(path))
 }
 
+/// Everything that is mounted, without touching it.
+///
+/// # Errors
+/// If the table cannot be read: then nobody knows what is mounted.
+pub(crate) fn table() -> io::Result<Vec<Mount>> {
+    spare::with_descriptor(mounts::table)
+}
+
+/// What tells a mount from others wherever it is: it can be moved, and directories above it can be renamed.
+#[derive(Clone, Default)]
+pub(crate) struct Made {
+    id: u32,
+    /// Also: the other number may be another mount's once this one is gone.
+    pub(crate) device: String,
+}
+
+impl Made {
+    pub(crate) fn of(mount: Mount) -> Made {
+        Made { id: mount.id, device: mount.device }
+    }
+
+    /// None: it is gone.
+    pub(crate) fn among<'a>(&self, table: &'a [Mount]) -> Option<&'a Mount> {
+        table.iter().find(|mount| mount.id == self.id && mount.device == self.device)
+    }
+}
+
 /// Whether this program has made it.
 pub(crate) fn is_ours(mount: &Mount) -> bool {
     mount.kind == TYPE
@@ -237,10 +264,9 @@ pub(crate) fn remount(path: &Path, change: &Remount) -> Result<(), MountError> {
     })
 }
 
-/// Whether the mount at a canonical path refuses changes now, whatever it was mounted with.
-pub(crate) fn is_read_only(path: &Path) -> io::Result<bool> {
-    let top = mounts_at(path)?.pop();
-    Ok(top.is_some_and(|mount| mount.options.split(',').any(|option| option == "ro")))
+/// Whether a mount refuses changes, whatever it was mounted with.
+pub(crate) fn is_read_only(mount: &Mount) -> bool {
+    mount.options.split(',').any(|option| option == "ro")
 }
 
 /// Raises the read-ahead above what the kernel offers to FUSE; needs root, and is only about speed.

@@ -9,11 +9,11 @@ use fuser::{Config, Filesystem, Notifier, Session, SessionACL};
 use parking_lot::{Condvar, Mutex};
 use sluice_core::AppId;
 use sluice_runtime::{Volume, VolumeConfig};
-use sluice_storage::Storage;
+use sluice_storage::{Storage, mounts};
 
 use crate::announced::{Activity, Phases};
 use crate::apps::Apps;
-use crate::attach;
+use crate::attach::{self, Made};
 use crate::coherence::Invalidator;
 use crate::core::{Core, SluiceFs};
 use crate::handles::{Handle, Handles};
@@ -155,7 +155,7 @@ pub struct MountHandle {
 }
 
 impl MountHandle {
-    /// Where it is mounted.
+    /// Where it was mounted. It may be elsewhere now: a directory above it can be renamed, and root can move it.
     #[must_use]
     pub fn mountpoint(&self) -> &Path {
         &self.mounted.path
@@ -172,7 +172,8 @@ impl MountHandle {
     /// # Errors
     /// If the table of mounts cannot be read.
     pub fn is_read_only(&self) -> Result<bool, MountError> {
-        attach::is_read_only(&self.mounted.path).map_err(unknown(&self.mounted.path))
+        let table = attach::table().map_err(unknown(&self.mounted.path))?;
+        Ok(self.mounted.made.among(&table).is_some_and(attach::is_read_only))
     }
 
     /// What to call an application: `SLURM_JOB_ID=17 uid=1000`, `uid=1000`.
@@ -250,8 +251,7 @@ impl MountHandle {
 /// A file system that is mounted and served.
 pub(crate) struct Mounted {
     pub(crate) path: PathBuf,
-    /// Tells it from whatever else is mounted at the path later.
-    device: String,
+    made: Made,
     over: Over,
 }
 
@@ -287,14 +287,14 @@ pub(crate) fn serve(
     notify(session.notifier());
     // Without knowing which it is it could not be told from another one at the end.
     let mounts = attach::mounts_at(path).inspect_err(|_| _ = attach::detach(path, true)).map_err(unknown(path))?;
-    let device = mounts.into_iter().next_back().map(|mount| mount.device).unwrap_or_default();
-    attach::raise_readahead(&device, options.max_readahead);
-    let mounted = Mounted { path: path.to_owned(), device, over: Over::default() };
+    let made = mounts.into_iter().next_back().map(Made::of).unwrap_or_default();
+    attach::raise_readahead(&made.device, options.max_readahead);
+    let mounted = Mounted { path: path.to_owned(), made, over: Over::default() };
     let over = mounted.over.clone();
-    let (at, device) = (mounted.path.clone(), mounted.device.clone());
+    let (at, made) = (mounted.path.clone(), mounted.made.clone());
     let run = move || {
         // Ends when the mount does, and closes the device: whatever happened, nobody waits for an answer after this.
-        let gone = || attach::mounts_at(&at).is_ok_and(|mounts| mounts.iter().all(|mount| mount.device != device));
+        let gone = || attach::table().is_ok_and(|table| made.among(&table).is_none());
         let result = match session.run() {
             // A thread that was about to ask the kernel for requests when the mount went away.
             Err(error) if error.raw_os_error() == Some(libc::ECONNABORTED) && gone() => Ok(()),
@@ -302,7 +302,7 @@ pub(crate) fn serve(
         };
         if let Err(error) = &result {
             tracing::error!(mountpoint = %at.display(), %error, "serving the mount failed");
-            let _ = remove(&at, &device, true);
+            let _ = remove(&at, &made, true);
         }
         *over.0.lock() = Some(result.map_err(|error| error.to_string()));
         over.1.notify_all();
@@ -314,20 +314,24 @@ pub(crate) fn serve(
     Ok(mounted)
 }
 
-/// Unmounts this very mount; nothing to do if it is gone already.
-fn remove(path: &Path, device: &str, lazy: bool) -> Result<(), MountError> {
-    let mounts = attach::mounts_at(path).map_err(unknown(path))?;
-    let busy = || MountError::Busy { mountpoint: path.to_owned() };
-    match mounts.iter().rposition(|mount| mount.device == device) {
-        None => Ok(()),
-        Some(place) if place + 1 < mounts.len() => Err(busy()), // covered by another mount
-        Some(_) => attach::detach(path, lazy).or_else(|source| match source.raw_os_error() {
-            Some(libc::EBUSY) => Err(busy()),
-            // Not mounted: somebody else was faster.
-            Some(libc::EINVAL) => Ok(()),
-            _ => Err(MountError::Io { mountpoint: path.to_owned(), what: "unmounting", source }),
-        }),
+/// Unmounts this very mount, wherever it is now; nothing to do if it is gone already.
+fn remove(path: &Path, made: &Made, lazy: bool) -> Result<(), MountError> {
+    let table = attach::table().map_err(unknown(path))?;
+    let Some(mount) = made.among(&table) else { return Ok(()) };
+    let busy = || MountError::Busy { mountpoint: mount.path.clone() };
+    // Its path leads to another mount if that is on top of it, or of a directory above.
+    if mounts::reached(&table, &mount.path).is_none_or(|reached| reached.id != mount.id) {
+        return Err(busy());
     }
+    attach::detach(&mount.path, lazy).or_else(|source| match source.raw_os_error() {
+        Some(libc::EBUSY) => Err(busy()),
+        // Not mounted there: somebody else was faster, unless it was moved just now.
+        Some(libc::EINVAL | libc::ENOENT) => {
+            let table = attach::table().map_err(unknown(path))?;
+            if made.among(&table).is_none() { Ok(()) } else { Err(busy()) }
+        }
+        _ => Err(MountError::Io { mountpoint: mount.path.clone(), what: "unmounting", source }),
+    })
 }
 
 /// Ends a mount with `remove` and returns when that is done, or when the mount has ended: with all requests answered, the
@@ -359,8 +363,8 @@ impl Mounted {
         if self.over.0.lock().is_some() {
             return Ok(());
         }
-        let (path, device) = (self.path.clone(), self.device.clone());
-        end(&self.over, &self.path, move || remove(&path, &device, lazy))
+        let (path, made) = (self.path.clone(), self.made.clone());
+        end(&self.over, &self.path, move || remove(&path, &made, lazy))
     }
 
     pub(crate) fn wait(&self) -> io::Result<()> {

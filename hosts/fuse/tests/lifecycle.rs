@@ -219,6 +219,30 @@ fn others_may_unmount_and_dropping_unmounts() {
     assert!(fs::read_dir(dir.path().join("mnt")).unwrap().next().is_none());
 }
 
+/// It is found by its number: the table of mounts has another path then.
+#[test]
+fn a_mount_below_a_directory_that_was_renamed_is_found() {
+    if !fuse_works() {
+        return;
+    }
+    let dir = place();
+    let [before, after] = ["before", "after"].map(|name| dir.path().join(name));
+    fs::create_dir_all(before.join("mnt")).unwrap();
+    let storage = PosixStorage::open(dir.path().join("source"), PosixOptions::default()).unwrap();
+    let mut options = options(CacheMode::Auto, dir.path());
+    options.read_only = true;
+    let handle = sluice_fuse::mount(storage.into(), &before.join("mnt"), options, VolumeConfig::default()).unwrap();
+    fs::rename(&before, &after).unwrap();
+    assert!(handle.is_read_only().unwrap());
+    let used = File::open(after.join("mnt")).unwrap();
+    assert!(matches!(handle.unmount(), Err(MountError::Busy { .. })));
+    drop(used);
+    unmount(&handle);
+    bounded(move || handle.wait()).unwrap();
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    assert!(!table.contains(after.to_str().unwrap()), "still mounted");
+}
+
 #[test]
 fn unmounting_writes_everything_back() {
     let Some(m) = Mount::new(CacheMode::Writeback) else { return };
