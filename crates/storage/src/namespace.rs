@@ -221,7 +221,8 @@ pub trait Namespace: Send + Sync {
 
     /// Opens a regular file. `flags` as in `open`; `O_CREAT`, `O_EXCL` and `O_APPEND` are the caller's business.
     fn open(&self, node: &NodeRef, flags: i32) -> io::Result<FileRef>;
-    /// Creates (or, without `O_EXCL`, opens) and opens a regular file.
+    /// Creates (or, without `O_EXCL`, opens) and opens a regular file. Of what is made here `O_NOATIME` is kept as far as the
+    /// process may: it fails nothing.
     fn create(
         &self,
         parent: &NodeRef,

@@ -363,7 +363,7 @@ impl Core {
         let parent = self.inodes.get(parent)?;
         // Always exclusive: if the name appeared meanwhile nobody checked the file's permissions yet. The kernel looks
         // the name up again on ESTALE, and opens what it finds.
-        let exclusive = self.storage_flags(flags) & !libc::O_NOATIME | libc::O_EXCL;
+        let exclusive = self.storage_flags(flags) | libc::O_EXCL;
         let mode = mode & 0o7777;
         let create = |creator: &Creator| self.namespace.create(&parent.node, name, mode, exclusive, creator);
         let (node, file) = match self.on_behalf(requester, mode, umask, create) {

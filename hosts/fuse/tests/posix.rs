@@ -456,3 +456,17 @@ fn changes_behind_the_mount_are_seen() {
         m.finish();
     }
 }
+
+#[test]
+fn with_noatime_reading_through_what_made_a_file_does_not_change_its_time_of_access() {
+    let Some(m) = common::Mount::with(CacheMode::None, |options| options.no_atime = true) else { return };
+    let file = OpenOptions::new().read(true).write(true).create_new(true).open(m.path("a")).unwrap();
+    file.write_all_at(b"x", 0).unwrap();
+    let old = rustix::fs::Timespec { tv_sec: 1_000_000_000, tv_nsec: 0 };
+    let times = rustix::fs::Timestamps { last_access: old, last_modification: old };
+    rustix::fs::utimensat(rustix::fs::CWD, m.source("a"), &times, rustix::fs::AtFlags::empty()).unwrap();
+    assert_eq!(file.read_at(&mut [0; 1], 0).unwrap(), 1);
+    assert_eq!(fs::metadata(m.source("a")).unwrap().atime(), 1_000_000_000);
+    drop(file);
+    m.finish();
+}

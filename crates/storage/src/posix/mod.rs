@@ -536,7 +536,9 @@ impl Namespace for PosixStorage {
         // Another process may make or remove the name between two calls; one of them settles it.
         loop {
             let dir = self.own(parent)?.fd()?;
-            let new = Bytes::kept(flags) | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::RDWR;
+            // Not as the creator, and not where a refusal would fail what was made: see below.
+            let kept = Bytes::kept(flags) - OFlags::NOATIME;
+            let new = kept | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::RDWR;
             let mode = Mode::from_raw_mode(mode & 0o7777);
             let made = to_keep(&*dir, || match acting_as(creator, || Ok(sys::openat(&*dir, name, new, mode)?)) {
                 Ok(fd) => Ok(fd),
@@ -544,6 +546,8 @@ impl Namespace for PosixStorage {
             });
             match made {
                 Ok(fd) => {
+                    let refused = flags.contains(OFlags::NOATIME) && set_no_atime(&fd).is_err();
+                    let flags = if refused { flags - OFlags::NOATIME } else { flags };
                     let node = self.created(parent, name, &fd)?;
                     let bytes = Bytes::created(fd, flags, self.options.direct);
                     return Ok((node.clone(), self.opened(bytes, node, flags)));
@@ -673,6 +677,11 @@ fn open_dir(fd: impl AsFd) -> rustix::io::Result<OwnedFd> {
 fn open_dir_with(fd: impl AsFd, more: OFlags) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | more;
     with_room(|| sys::openat(&fd, ".", flags, Mode::empty()))
+}
+
+/// From now on reading through this descriptor does not change the time of access.
+fn set_no_atime(fd: &OwnedFd) -> rustix::io::Result<()> {
+    sys::fcntl_setfl(fd, sys::fcntl_getfl(fd)? | OFlags::NOATIME)
 }
 
 fn chown(fd: &OwnedFd, uid: Option<u32>, gid: Option<u32>) -> rustix::io::Result<()> {

@@ -83,6 +83,17 @@ fn creation_has_the_exact_mode_and_owner() {
 }
 
 #[test]
+fn what_was_made_without_times_of_access_keeps_that() {
+    let (_dir, storage) = storage(false);
+    for (name, no_atime) in [("a", 0), ("b", libc::O_NOATIME)] {
+        let flags = libc::O_RDWR | libc::O_EXCL | no_atime;
+        let (_, file) = storage.create(&storage.root(), name.as_ref(), 0o600, flags, &ME()).unwrap();
+        let kept = sys::fcntl_getfl(open(&file).unwrap().bytes().unwrap().fd()).unwrap();
+        assert_eq!(kept.contains(OFlags::NOATIME), no_atime != 0, "{name}");
+    }
+}
+
+#[test]
 fn namespace() {
     let (_dir, storage) = storage(false);
     let root = storage.root();
