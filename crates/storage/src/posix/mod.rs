@@ -454,7 +454,8 @@ impl Namespace for PosixStorage {
     }
 
     fn readdir(&self, node: &NodeRef) -> io::Result<DirEntries> {
-        let node = self.own(node)?.fd()?;
+        let dir = self.own(node)?;
+        let node = dir.fd()?;
         let fd = match self.no_atime.load(Ordering::Relaxed) {
             true => open_dir_with(&node, OFlags::NOATIME).or_else(|_| open_dir(&node))?,
             false => open_dir(&node)?,
@@ -464,7 +465,8 @@ impl Namespace for PosixStorage {
             let entry = entry?;
             entries.push(DirEntry {
                 name: entry.file_name().to_owned(),
-                ino: entry.ino(),
+                // Programs compare it with that of the attributes.
+                ino: self.shared.first_id((dir.device(), entry.ino())),
                 kind: (entry.file_type().as_raw_mode() >> 12) as u8,
             });
         }

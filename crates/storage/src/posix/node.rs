@@ -169,7 +169,8 @@ impl Shared {
         self.shard(id).lock().get(&id).and_then(Weak::upgrade)
     }
 
-    fn first_id(&self, key: Key) -> u64 {
+    /// The id of an object: the one that it has if it is remembered, else the one that it would get.
+    pub(super) fn first_id(&self, key: Key) -> u64 {
         if self.displaced_count.load(Ordering::Relaxed) > 0
             && let Some(id) = self.displaced.lock().get(&key)
         {
@@ -253,6 +254,10 @@ impl PosixNode {
 
     pub(super) fn inode(&self) -> u64 {
         self.body.key.1
+    }
+
+    pub(super) fn device(&self) -> u64 {
+        self.body.key.0
     }
 
     pub(super) fn belongs_to(&self, shared: &Arc<Shared>) -> bool {

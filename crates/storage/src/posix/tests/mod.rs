@@ -133,6 +133,33 @@ fn namespace() {
 }
 
 #[test]
+fn lists_have_the_numbers_that_attributes_have_on_other_devices_too() {
+    let (dir, storage) = storage(false);
+    let at = dir.path().join("nested");
+    std::fs::create_dir(&at).unwrap();
+    if let Err(error) = rustix::mount::mount("none", &at, "tmpfs", rustix::mount::MountFlags::empty(), c"") {
+        return eprintln!("SKIP: no mounting here ({error}): this test did NOT run");
+    }
+    std::fs::create_dir(at.join("sub")).unwrap();
+    std::fs::write(at.join("file"), b"x").unwrap();
+    std::fs::write(dir.path().join("file"), b"x").unwrap();
+    let nested = storage.lookup(&storage.root(), "nested".as_ref()).unwrap();
+    let numbers = |dir: &NodeRef, names: &[&str]| -> Vec<(u64, u64)> {
+        let entries = storage.readdir(dir).unwrap();
+        let of = |name: &&str| {
+            let listed = entries.iter().find(|entry| entry.name.as_bytes() == name.as_bytes()).unwrap().ino;
+            let found = storage.lookup(dir, (*name).as_ref()).unwrap();
+            (listed, storage.getattr(&found).unwrap().ino)
+        };
+        names.iter().map(of).collect()
+    };
+    let numbers = [numbers(&storage.root(), &["file"]), numbers(&nested, &["sub", "file"])].concat();
+    drop((nested, storage));
+    rustix::mount::unmount(&at, rustix::mount::UnmountFlags::DETACH).unwrap();
+    assert!(numbers.iter().all(|(listed, found)| listed == found), "{numbers:?}");
+}
+
+#[test]
 fn extended_attributes_also_of_symbolic_links() {
     let (_dir, storage) = storage(false);
     let root = storage.root();
