@@ -130,18 +130,16 @@ impl Selector {
         self.record(load, Why::Doubt, None, text);
     }
 
-    /// A trial is over, and has gained so much, as a logarithm. Where several in a row are won, and gain much together, the rate may rise by itself, as
-    /// where programs come into step, and whoever is tried last looks best: then what was seen of others is forgotten, so that
+    /// A trial is over, and has gained so much, as a logarithm. Where several in a row have, and much together, the rate may rise by itself, as
+    /// where programs come into step, and whoever is tried last looks best: when one is won, what was seen of others is forgotten, so that
     /// they are tried again.
     pub(super) fn may_rise_by_itself(&mut self, gain: f64, is_won: bool) {
         let Some(place) = &mut self.place else { return };
         let before = std::mem::take(&mut place.risen);
-        if !is_won {
-            // What it gained it gained over the same level as the next will.
-            place.risen = if gain < 0.0 { 0.0 } else { before };
+        if gain < 0.0 {
             return;
         }
-        if before <= 0.0 || before + gain <= RISEN {
+        if !is_won || before <= 0.0 || before + gain <= RISEN {
             place.risen = before + gain;
         } else if let Some(known) = self.knowledge.contexts.get_mut(&place.context) {
             known.arms.retain(|arm, _| *arm == self.names[self.arm]);
