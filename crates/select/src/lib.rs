@@ -591,6 +591,23 @@ mod tests {
         assert_eq!((chooser.windows, chooser.selector.knowledge().clock_s), (0, 0.0));
     }
 
+    /// Nobody uses it any more, or somebody chooses by hand: there may be hours until the next window that is looked at.
+    #[test]
+    fn what_was_learned_is_kept_though_nothing_is_decided() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = dir.path().join("state");
+        let scheduler = Arc::new(Scheduler::start(SchedulerConfig::new(PolicyConfig::parse("sjf").unwrap())).unwrap());
+        let options = Options { kind: Kind::Bandit, state: Some(state.clone()), ..Options::default() };
+        let selection = Selection::start(&scheduler, options).unwrap().unwrap();
+        let mut chooser = selection.shared.chooser.lock();
+        (chooser.is_kept, chooser.paused) = (false, true);
+        chooser.windows(&*scheduler);
+        assert!(!state.exists(), "not yet");
+        chooser.saves_from = Instant::now();
+        chooser.windows(&*scheduler);
+        assert!(state.exists() && !chooser.is_to_save());
+    }
+
     #[test]
     fn an_executor_may_ask_while_the_engines_are_changed() {
         let mut config = SchedulerConfig::new(PolicyConfig::parse("sjf").unwrap());
