@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::load::Load;
 
 /// Grows when a class changes its meaning: what was learned by others is not used then.
-pub const CLASSES_VERSION: u32 = 5;
+pub const CLASSES_VERSION: u32 = 6;
 
 /// Borders of the classes.
 const READ_SHARE: [f64; 2] = [0.1, 0.9];
@@ -64,7 +64,7 @@ impl Context {
             size: class(load.waiting_size(), &SIZE, before.map(|b| b.size), factor),
             order: class(load.distance(), &NEAR, before.map(|b| b.order), by(JUMPS)),
             depth: class(load.concurrency(), &CONCURRENCY, before.map(|b| b.depth), factor),
-            files: class(load.files_waiting().into(), &FILES, before.map(|b| b.files), factor),
+            files: class(load.files_at_a_time(), &FILES, before.map(|b| b.files), factor),
             apps: class(load.apps_waiting().into(), &APPS, before.map(|b| b.apps), |border, _| border),
         }
     }

@@ -573,8 +573,10 @@ impl Selector {
         let different = DIFFERENT.max(DIFFERENT_NOISE * noise);
         let sure = sure_gain(&self.settings, &self.meter, known, trial.count.into());
         let sure = premium + different.max(sure).max(self.unevenness(&trial));
+        // One window may be where a program ends and the next begins.
+        let uneven = if self.settings.memory_below { 0.0 } else { self.meter.noise() };
         let decided = match trial.count {
-            1 => gain < -CLEAR.max(CLEAR_NOISE * noise),
+            1 => gain < -CLEAR.max(CLEAR_NOISE * noise.max(uneven)),
             TRIAL_MIN.. if gain < -different || gain > sure => true,
             _ => trial.count >= TRIAL_MAX,
         };

@@ -10,6 +10,8 @@ const CHOICE_MIN: f64 = 1.3;
 const IMMEDIATE_NS: f64 = 20_000.0;
 /// Bytes that are copied in a nanosecond, about: no device's work.
 const COPIED_BYTES_PER_NS: f64 = 4.0;
+/// Files that count, for each request outstanding: some of them are without one now and then.
+const FILES_OF_REQUESTS: f64 = 1.3;
 
 /// Requests of one operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -262,10 +264,13 @@ impl Load {
         self.apps_waiting.max(self.apps)
     }
 
-    /// Files with requests that wait or are served at any time, on the engine that had most: of those that nobody serves, too.
+    /// Files that programs work on at a time: those with requests that wait or are served at any time, on the engine that had most, of those that
+    /// nobody serves, too; but hardly more than there are requests at a time. Who reads here and there in many files has more of them in a longer
+    /// window, and in one in which a stream has its turn less.
     #[must_use]
-    pub fn files_waiting(&self) -> u32 {
-        self.files_waiting.max(self.files)
+    pub fn files_at_a_time(&self) -> f64 {
+        let all = f64::from(self.files_waiting.max(self.files));
+        all.min((FILES_OF_REQUESTS * self.concurrency()).max(2.0))
     }
 
     /// Sizes of the smallest and of the largest request in bytes; 0 without requests.

@@ -169,9 +169,28 @@ impl Selector {
             return false;
         }
         let arm = self.arm;
-        self.enter(self.knowledge.resolve(class, &self.names[arm]), class, load);
+        let (context, look) = self.known_as(class);
+        self.enter(context, look, load);
         // What it saw was the work of the arm before.
         self.arm == arm
+    }
+
+    /// The workload that a window of a class belongs to, and what that looks like as a whole: the one that is known to look so, or one that
+    /// this shows a part of, if only that is known. It may be what there is now of the one that is there, which is another one then.
+    fn known_as(&self, class: Context) -> (Context, Context) {
+        let name = &self.names[self.arm];
+        let own = self.knowledge.resolve(class, name);
+        if self.settings.memory_below || self.knowledge.contexts.contains_key(&own) {
+            return (own, class);
+        }
+        let here = self.place.as_ref().map(|place| place.context);
+        let look = |(context, known): (&Context, &Known)| Some((*context, *known.looks.get(name)?));
+        let whole = |(context, look): &(Context, Context)| Some(*context) != here && class.is_part_of(look);
+        let mut wholes = self.knowledge.contexts.iter().filter_map(look).filter(whole);
+        match (wholes.next(), wholes.next()) {
+            (Some(only), None) => only,
+            _ => (own, class),
+        }
     }
 
     /// A window that showed all of the workload, with those before it that showed a part, and how many windows that is.

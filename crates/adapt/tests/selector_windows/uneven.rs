@@ -50,6 +50,26 @@ fn a_gain_is_no_surer_than_what_it_is_compared_with() {
     assert!(wins(0) && !wins(20));
 }
 
+/// One observation is enough to give up what loses two fifths, unless those of the arm in use are as far from each other.
+#[test]
+fn where_windows_differ_one_of_them_is_no_clear_loss() {
+    let lost_after = |uneven: u64| {
+        let mut selector = selector("hbrr anticipation=on", &[], false);
+        selector.remember(Knowledge { budget_s: 60.0, ..Knowledge::new(Device::Disk) }).unwrap();
+        let in_use = selector.arm().clone();
+        let mut trial = 0;
+        (0..120).find_map(|at| {
+            let is_tried = *selector.arm() != in_use;
+            trial = if is_tried { trial + 1 } else { 0 };
+            let own = if at % 2 == 0 { 100 - uneven } else { 100 + uneven };
+            selector.window(&window(at, false, if is_tried { 55 } else { own }, 4.0));
+            records(&mut selector).iter().any(|record| record.why == Why::TrialLost).then_some(trial)
+        })
+    };
+    let [even, uneven] = [0, 40].map(|uneven| lost_after(uneven).expect("something is tried, and lost"));
+    assert!(even <= 4 && uneven > 6, "{even} and {uneven} windows");
+}
+
 /// A window in which a stream has its slice of time, or those who read here and there beside it have theirs.
 fn slice(at: u64, is_stream: bool) -> Load {
     let (requests, distance, files) = if is_stream { (300, 0.0, 4) } else { (20, 500.0, 20) };
@@ -78,6 +98,36 @@ fn slices_of_time_make_no_other_workload_of_each_program() {
         let random = run(&mut selector, 20_u64.div_ceil(windows), &|_| false);
         assert_eq!((entered(&alone), entered(&random)), (1, 1), "slices of {windows} windows");
     }
+}
+
+/// Of a known workload that comes again a stream has its slice first: it is begun with what is known of all. A stream that goes on alone is
+/// another one.
+#[test]
+fn a_known_workload_is_known_by_a_part_of_it() {
+    let arms: &[(&str, f64)] = &[("hbrr anticipation=on", 0.0), ("noop", -1.0)];
+    let of_all = "r1.q1.d2.f2.a0";
+    for memory_below in [false, true] {
+        let mut selector = selector("hbrr anticipation=on", &[(of_all, arms)], memory_below);
+        let known =
+            |selector: &Selector| selector.knowledge().contexts.keys().map(Context::to_string).collect::<Vec<_>>();
+        (0..8).for_each(|at| _ = selector.window(&slice(at, true)));
+        let is_known = known(&selector) == [of_all];
+        assert_eq!(is_known, !memory_below, "{:?}", known(&selector));
+        (8..30).for_each(|at| _ = selector.window(&slice(at, true)));
+        assert_eq!(known(&selector), ["r1.q0.d2.f1.a0", of_all]);
+    }
+}
+
+/// Four who read at random beside a stream, in files of which each window has other ones.
+#[test]
+fn how_many_files_a_window_has_seen_makes_no_other_workload() {
+    let mut selector = selector("hbrr anticipation=on", &[], false);
+    for at in 0..200 {
+        let files = [5, 8, 16, 15][at as usize / 12 % 4];
+        let features = WindowFeatures { files, outstanding_mean: 5.0, ..features(at, true, 20, 500.0, 0) };
+        selector.window(&Load::of(&features));
+    }
+    assert_eq!(selector.knowledge().contexts.len(), 1, "{:?}", selector.knowledge().contexts.keys());
 }
 
 #[test]
