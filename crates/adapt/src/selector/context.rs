@@ -77,13 +77,18 @@ impl Context {
     pub fn may_be(&self, other: &Context, load: &Load) -> bool {
         let [least, most] = load.sizes().map(|size| class(size, &SIZE, None, |border, _| border));
         let is_between = (least..=most).contains(&other.size);
-        let are_files = (self.files > 0) == (other.files > 0);
+        let are_files = self.has_files() == other.has_files();
         self.ops == other.ops && (self.size == other.size || is_between) && self.apps == other.apps && are_files
     }
 
     /// Whether the two differ at most in the order of requests and in how many wait: the same programs, served in another way.
     pub(super) fn is_reordered(&self, other: &Context) -> bool {
         Context { order: other.order, depth: other.depth, ..*self } == *other
+    }
+
+    /// Whether it is of several files.
+    pub(super) fn has_files(&self) -> bool {
+        self.files > 0
     }
 
     /// Whether programs may be taking turns in a file: small requests, of one file.

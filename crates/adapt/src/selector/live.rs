@@ -166,6 +166,8 @@ pub struct Selector {
     pub(super) quiet: u32,
     /// The workload that went before it was found out.
     pub(super) unjudged: Option<Context>,
+    /// A class that was taken for a part of a known workload, and was none.
+    pub(super) mistaken: Option<Context>,
     /// The workload whose best arm, as far as is known, undid at once what an arm that anticipates had done.
     pub(super) undone: Option<Context>,
 }
@@ -280,6 +282,7 @@ impl Selector {
             finding_out: 0,
             quiet: 0,
             unjudged: None,
+            mistaken: None,
             undone: None,
         };
         selector.patience = selector.patience_max();

@@ -54,7 +54,7 @@ pub struct Load {
     catching_up: u64,
     batched: f64,
     files: u32,
-    files_waiting: u32,
+    files_at_a_time: f64,
     apps: u32,
     apps_waiting: u32,
 }
@@ -97,7 +97,9 @@ impl Load {
         self.batched += window.batch_requests_mean * window.batches as f64;
         // The same files and applications on all engines, mostly.
         self.files = self.files.max(window.files);
-        self.files_waiting = self.files_waiting.max(window.files_outstanding);
+        let at_most = (FILES_OF_REQUESTS * window.outstanding_mean).max(2.0);
+        let files = f64::from(window.files.max(window.files_outstanding)).min(at_most);
+        self.files_at_a_time = self.files_at_a_time.max(files);
         self.apps = self.apps.max(window.apps);
         self.apps_waiting = self.apps_waiting.max(window.apps_outstanding);
     }
@@ -135,7 +137,7 @@ impl Load {
             mine.moved += theirs.moved;
         }
         (self.files, self.apps) = (self.files.max(next.files), self.apps.max(next.apps));
-        self.files_waiting = self.files_waiting.max(next.files_waiting);
+        self.files_at_a_time = self.files_at_a_time.max(next.files_at_a_time);
         self.apps_waiting = self.apps_waiting.max(next.apps_waiting);
     }
 
@@ -264,13 +266,12 @@ impl Load {
         self.apps_waiting.max(self.apps)
     }
 
-    /// Files that programs work on at a time: those with requests that wait or are served at any time, on the engine that had most, of those that
-    /// nobody serves, too; but hardly more than there are requests at a time. Who reads here and there in many files has more of them in a longer
-    /// window, and in one in which a stream has its turn less.
+    /// Files that programs work on at a time: those with requests that wait or are served at any time, of those that nobody serves, too; but hardly
+    /// more than there are requests at a time. Who reads here and there in many files has more of them in a longer window, and in one in
+    /// which a stream has its turn less. Of the engine that had most.
     #[must_use]
     pub fn files_at_a_time(&self) -> f64 {
-        let all = f64::from(self.files_waiting.max(self.files));
-        all.min((FILES_OF_REQUESTS * self.concurrency()).max(2.0))
+        self.files_at_a_time
     }
 
     /// Sizes of the smallest and of the largest request in bytes; 0 without requests.

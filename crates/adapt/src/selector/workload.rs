@@ -43,6 +43,8 @@ pub(super) struct Place {
     seen: Context,
     looks: Vec<Option<Context>>,
     pub(super) since_s: f64,
+    /// The class of the window by which it was taken for there, until one shows all of it.
+    guessed: Option<Context>,
     /// Windows so far, and those that looked like it.
     pub(super) windows: u64,
     pub(super) alike: u64,
@@ -140,7 +142,7 @@ impl Selector {
                 None => (settles || class == place.seen) && class.may_be(&place.context, load),
             };
             if is_alike {
-                (place.seen, place.alike) = (class, place.alike + 1);
+                (place.seen, place.alike, place.guessed) = (class, place.alike + 1, None);
                 let now_s = self.knowledge.clock_s;
                 let is_shown = |(most, at): &(Context, f64)| class.is_part_of(most) && now_s - at < SHOWN_S;
                 let (class, at) = place.most.filter(is_shown).unwrap_or((class, now_s));
@@ -171,6 +173,10 @@ impl Selector {
         let arm = self.arm;
         let (context, look) = self.known_as(class);
         self.enter(context, look, load);
+        if look != class {
+            self.has_guessed(class, (self.arm == arm).then_some(load));
+            return false;
+        }
         // What it saw was the work of the arm before.
         self.arm == arm
     }
@@ -180,16 +186,30 @@ impl Selector {
     fn known_as(&self, class: Context) -> (Context, Context) {
         let name = &self.names[self.arm];
         let own = self.knowledge.resolve(class, name);
-        if self.settings.memory_below || self.knowledge.contexts.contains_key(&own) {
+        let is_known = self.knowledge.contexts.contains_key(&own);
+        if self.settings.memory_below || is_known || self.mistaken == Some(class) {
             return (own, class);
         }
-        let here = self.place.as_ref().map(|place| place.context);
         let look = |(context, known): (&Context, &Known)| Some((*context, *known.looks.get(name)?));
-        let whole = |(context, look): &(Context, Context)| Some(*context) != here && class.is_part_of(look);
+        // Who has one of several files waits for it, served or not.
+        let whole = |(_, look): &(Context, Context)| class.is_part_of(look) && class.has_files() == look.has_files();
         let mut wholes = self.knowledge.contexts.iter().filter_map(look).filter(whole);
+        let here = self.place.as_ref().map(|place| place.context);
         match (wholes.next(), wholes.next()) {
-            (Some(only), None) => only,
+            (Some(only), None) if Some(only.0) != here => only,
             _ => (own, class),
+        }
+    }
+
+    /// The workload that has begun is one of which a window showed a part, if it is that one. `load`: that window, if the arm is still the same.
+    fn has_guessed(&mut self, class: Context, load: Option<&Load>) {
+        let Some(place) = &mut self.place else { return };
+        place.guessed = Some(class);
+        match load {
+            Some(load) => place.parts.push(load),
+            // What it looks like under this arm is not to be learned from what may be another one.
+            None if place.looks[self.arm].is_none() => self.settling = 0,
+            None => {}
         }
     }
 
@@ -314,6 +334,13 @@ impl Selector {
         self.aftermath = Aftermath::default();
         let doubted = self.doubted.take();
         let Some(place) = self.place.take() else { return };
+        if place.guessed.is_some() {
+            // It never was: what looks so is to be seen as what it is.
+            self.mistaken = place.guessed;
+            let known = self.knowledge.contexts.get_mut(&place.context);
+            known.into_iter().for_each(|known| known.stays = known.stays.saturating_sub(1));
+            return;
+        }
         // It was there for less time than it took to find out: next time the arm is judged at once.
         let is_unjudged = place.steady == 0 && self.mode == Mode::Steady && self.arms[self.arm].anticipation;
         if is_unjudged && place.context.may_be_apart() {
@@ -399,6 +426,7 @@ impl Selector {
             seen: class,
             looks,
             since_s,
+            guessed: None,
             windows: 1,
             alike: 1,
             most: None,

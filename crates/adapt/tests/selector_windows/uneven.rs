@@ -118,6 +118,36 @@ fn a_known_workload_is_known_by_a_part_of_it() {
     }
 }
 
+/// What may be a part of two is taken for neither, also where one of them was there until now.
+#[test]
+fn what_may_be_a_part_of_two_workloads_is_another_one() {
+    let arms: &[(&str, f64)] = &[("hbrr anticipation=on", 0.0), ("noop", -1.0)];
+    let contexts = [("r1.q1.d2.f1.a0", arms), ("r1.q1.d2.f2.a0", arms)];
+    let mut selector = selector("hbrr anticipation=on", &contexts, false);
+    (0..30).for_each(|at| _ = selector.window(&slice(at, false)));
+    records(&mut selector);
+    (30..130).for_each(|at| _ = selector.window(&slice(at, true)));
+    assert_eq!(entered(&records(&mut selector)), 1);
+    assert!(selector.knowledge().contexts[&Context::parse("r1.q0.d2.f1.a0").unwrap()].windows > 10);
+}
+
+/// Bursts that are shorter than it takes to find out that they are no part of what they were taken for.
+#[test]
+fn a_class_is_taken_for_a_part_of_what_it_is_not_once() {
+    let arms: &[(&str, f64)] = &[("hbrr anticipation=on", 0.0), ("noop", -1.0)];
+    let of_all = Context::parse("r1.q1.d2.f2.a0").unwrap();
+    let mut selector = selector("hbrr anticipation=on", &[("r1.q1.d2.f2.a0", arms)], false);
+    let before = selector.knowledge().contexts[&of_all].clone();
+    for at in 0..200 {
+        let is_stream = at % 40 < 8;
+        selector.window(&if is_stream { slice(at, true) } else { window(at, false, 100, 4.0) });
+    }
+    let after = &selector.knowledge().contexts[&of_all];
+    assert_eq!((after.stays, after.stay_s, after.level), (before.stays, before.stay_s, before.level));
+    let stream = &selector.knowledge().contexts[&Context::parse("r1.q0.d2.f1.a0").unwrap()];
+    assert_eq!((stream.stays, stream.windows > 4), (4, true), "{stream:?}");
+}
+
 /// Four who read at random beside a stream, in files of which each window has other ones.
 #[test]
 fn how_many_files_a_window_has_seen_makes_no_other_workload() {
