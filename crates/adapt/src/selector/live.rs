@@ -575,7 +575,7 @@ impl Selector {
         let noise = known.noise();
         let different = DIFFERENT.max(DIFFERENT_NOISE * noise);
         let sure = sure_gain(&self.settings, &self.meter, known, trial.count.into());
-        let sure = premium + different.max(sure).max(self.unevenness(&trial));
+        let sure = premium + different.max(sure).max(self.unevenness(trial.off()));
         // One window may be where a program ends and the next begins.
         let uneven = if self.settings.memory_below { 0.0 } else { self.meter.noise() };
         let decided = match trial.count {
@@ -609,7 +609,7 @@ impl Selector {
         let Some(context) = self.place.as_ref().map(|place| place.context) else { return };
         let premium = self.premium(&context, self.arm) - self.premium(&context, self.incumbent);
         let known = gain.min(self.known_gain(&context)) - premium;
-        let sure = self.sure_gain(&context, trial.count.into()).max(self.unevenness(&trial));
+        let sure = self.sure_gain(&context, trial.count.into()).max(self.unevenness(trial.off()));
         let is_won = gain - premium > sure && self.pays(&context, known);
         self.may_rise_by_itself(gain, is_won);
         if is_won {
@@ -644,13 +644,13 @@ impl Selector {
         }
     }
 
-    /// What a trial must gain to be won by more than a lucky observation, its own or one of the arm in use: how uneven windows are is not known of a
-    /// new workload. Behind memory they are high and low by turns in any case.
-    fn unevenness(&self, trial: &Trial) -> f64 {
+    /// What an arm must gain by more than a lucky observation, its own, by which its mean is off by so much, or one of the arm in use: how uneven
+    /// windows are is not known of a new workload. Behind memory they are high and low by turns in any case.
+    fn unevenness(&self, off: f64) -> f64 {
         if self.settings.memory_below {
             return 0.0;
         }
-        UNEVEN * trial.off().hypot(self.meter.noise() / LEVEL_OBSERVATIONS.sqrt())
+        UNEVEN * off.hypot(self.meter.noise() / LEVEL_OBSERVATIONS.sqrt())
     }
 
     /// Logarithmic gain of the arm in force over the one in use by all that was seen of both, of which the last trial is a part.
@@ -729,7 +729,10 @@ impl Selector {
         let gain = |at: usize| expected[at].gain - self.premium(&context, at);
         if let Some(best) = known.max_by(|a, b| gain(*a).total_cmp(&gain(*b))) {
             let gain = gain(best) - gain(self.incumbent);
-            let sure = if by_model { 0.0 } else { self.sure_gain(&context, expected[best].windows) };
+            // No less than in a trial, which it may just have lost.
+            let sure =
+                || self.sure_gain(&context, expected[best].windows).max(self.unevenness(expected[best].deviation));
+            let sure = if by_model { 0.0 } else { sure() };
             if best != self.incumbent && self.pays(&context, gain) && gain > expected[best].deviation.max(sure) {
                 let own = expected[best].gain - expected[self.incumbent].gain;
                 self.incumbent = best;
