@@ -68,6 +68,39 @@ fn beside_random(policy: &str, reader: Process, random: usize, in_flight_max: u3
     (run, share)
 }
 
+/// What the four random ones beside the reader have done.
+fn of_others(run: &Run) -> u64 {
+    run.done[1..].iter().sum()
+}
+
+/// Who is late now and then, by less than waiting for it saves, has its share nevertheless, and those beside it have theirs.
+#[test]
+fn a_stream_that_is_late_now_and_then_has_its_share() {
+    for policy in policies() {
+        let (punctual, _) = beside_random(policy, READER, 4, 8);
+        for (times, ns) in [(10, 2_000_000), (30, 2_000_000), (100, 2_000_000), (30, 5_000_000)] {
+            let (run, share) = beside_random(policy, Process { late: Some((times, ns)), ..READER }, 4, 8);
+            let alone_ns = u64::from(LEN) * NS_PER_BYTE + READER.think_ns;
+            // Of what it would have alone, and as late.
+            let share = share * (alone_ns + times * ns / 1000) as f64 / alone_ns as f64;
+            let [others, theirs] = [&run, &punctual].map(of_others);
+            assert!(
+                share > 0.36 && others * 100 > theirs * 95,
+                "{policy}, {times} of 1000 by {ns}: {share}; {others} of {theirs}"
+            );
+        }
+    }
+}
+
+/// Also if it is later than it is waited for: then it has what is left of its slice.
+#[test]
+fn a_stream_that_comes_too_late_has_the_rest_of_its_slice() {
+    for policy in policies() {
+        let (_, share) = beside_random(policy, Process { late: Some((20, 16_000_000)), ..READER }, 4, 8);
+        assert!(share > 0.22, "{policy}: {share}");
+    }
+}
+
 /// A stream has its slice when the turn of the others is over, from the end of its first request on: by then the device has done what it
 /// took of the others in their turn.
 #[test]

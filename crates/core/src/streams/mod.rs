@@ -15,6 +15,9 @@
 //! short anyway. What belongs to no such stream has its turn, too: before a stream gets a second slice while others wait,
 //! they go first for one slice's time, in which one stream alone goes on beside them. While they wait slices are half as long.
 //!
+//! Who is late now and then, as the machine is busy or a network lies between, is waited for as long as that pays, if most who were late came; and
+//! a slice that ends nevertheless is taken up where it was: others have gone meanwhile, and need no turn for what it has not had.
+//!
 //! Programs that take turns in a file are in step, or apart: then each goes past the blocks of the others. So a stream waits for what it
 //! would leave behind, where such things came in time, and of several in a file those behind have the slice first. What they have by turns may
 //! be wider than what is near, and who is behind may go by strides longer than that.
@@ -50,7 +53,9 @@ const WIDE: u64 = 4;
 const CLOSE: u64 = 16;
 /// Weight of the newest stream, in what is expected of the next.
 const NEW_STREAM: f32 = 0.125;
-/// Share of the new streams that go on from which on the next one is waited for.
+/// Weight of the newest one that was late.
+const LATE: f32 = 0.125;
+/// Share of the new streams that go on from which on the next one is waited for; and of those that were late and came.
 const MOST: f32 = 0.5;
 /// Lulls in a row, without having gone on in time between them, for which nothing is held against a stream: where many share a device some have
 /// had no more than one request when all end, and again when all that began anew have ended.
@@ -175,6 +180,9 @@ pub(crate) struct Streams {
     went_on: f32,
     /// How long requests take by which the device comes to a stream, by operation: what a new one begins with.
     coming_ns: [f32; 2],
+    /// Of those that were not there when their usual time had passed the share that came before waiting had cost more than it saves: what a new
+    /// stream begins with.
+    late: f32,
 }
 
 impl Streams {
@@ -204,6 +212,7 @@ impl Streams {
             went_on: MOST,
             // Before anything was seen reads move the device, and writes are absorbed.
             coming_ns: [config.positioning_ns as f32, 0.0],
+            late: 0.0,
         }
     }
 
@@ -302,7 +311,7 @@ impl Streams {
         if was_idle && stream.idle_since < self.lull_ended && stream.used > 0 && stream.forgiven < FORGIVEN_MAX {
             // Programs had ended, and others begin, or the same anew: nothing is learned of how its requests follow each other. Who is never
             // in time but after lulls is late.
-            (stream.gap, stream.forgiven) = (None, stream.forgiven + 1);
+            (stream.gap, stream.forgiven, stream.is_left) = (None, stream.forgiven + 1, false);
         } else if stream.used > 0 {
             stream.note_gap(now, request.offset, gain);
             let think = if was_idle { now.since(stream.idle_since) as f32 } else { 0.0 };
@@ -310,6 +319,10 @@ impl Streams {
             // might be there.
             let is_close = request.offset.abs_diff(stream.end) <= u64::from(request.len).saturating_mul(CLOSE);
             let is_in_time = think <= stream.next.patience_ns(&self.config) as f32;
+            if was_idle {
+                self.note_late(number, think, is_in_time);
+            }
+            let stream = &mut self.table[number];
             let jumps = stream.goes_on(think, request.offset, &self.config);
             // What goes by strides is nothing to wait for.
             if !jumps {
@@ -338,6 +351,19 @@ impl Streams {
         self.places.place(number as u32, stream.key, stream.end);
         if let Some(next_run) = stream.next_run() {
             self.runs.place(number as u32, stream.key, next_run);
+        }
+    }
+
+    /// A stream that had nothing outstanding goes on: if it was waited for and late, it came before that had cost more than it saves, or did not.
+    fn note_late(&mut self, number: usize, think_ns: f32, is_in_time: bool) {
+        let is_served = self.slice.is_some_and(|slice| slice.stream as usize == number && !slice.is_of_others);
+        let stream = &mut self.table[number];
+        let was_left = std::mem::take(&mut stream.is_left);
+        if (was_left || is_served && !is_in_time) && think_ns <= self.config.positioning_ns as f32 {
+            for known in [&mut stream.late, &mut self.late] {
+                // When it was left it was taken for one that does not come.
+                *known += if was_left { LATE } else { LATE * (1.0 - *known) };
+            }
         }
     }
 
@@ -384,10 +410,10 @@ impl Streams {
             self.count(number, false);
         }
         let is_successor = self.slice.is_some_and(|slice| slice.successor == number as u32);
-        let (coming_ns, stride) = (self.coming_ns[op.index()], self.stride(key, request));
+        let (coming_ns, stride, late) = (self.coming_ns[op.index()], self.stride(key, request), self.late);
         // Its first slice is one of this round, so that what goes from file to file does not put off the turn of the others.
         let (began, run, round) = (request.offset, request.offset, self.round);
-        self.table[number] = Stream { key, op, app, began, run, stride, coming_ns, round, is_successor, ..BLANK };
+        self.table[number] = Stream { key, op, app, began, run, stride, coming_ns, round, late, is_successor, ..BLANK };
         Some(number)
     }
 
@@ -492,13 +518,20 @@ impl Streams {
             None => number,
         };
         self.served_last = number;
+        let wait = self.others_wait(now);
+        let slice_ns = self.slice_ns(wait);
         let stream = &mut self.table[number as usize];
         stream.gave_way = u64::MAX;
-        let (from, is_second) = (stream.at, stream.round == self.round);
-        let wait = self.others_wait(now);
-        if wait && is_second {
+        // A slice that ended as it was late, if more than a little is left of it.
+        let is_in_round = stream.round == self.round;
+        let takes_up = is_in_round && wait && !catches_up && stream.rest_ns >= slice_ns / 4 && stream.is_of_one();
+        if !takes_up {
+            stream.rest_ns = 0;
+        }
+        let from = stream.at;
+        if wait && is_in_round && !takes_up {
             self.round = self.round.wrapping_add(1).max(1);
-            self.others.turn_until = now.after(self.slice_ns(wait));
+            self.others.turn_until = now.after(slice_ns);
         }
         let of_others = Slice {
             stream: number,
@@ -518,9 +551,11 @@ impl Streams {
     /// What belongs to no stream has no turn, or not any more: the stream that would give way to it has the slice that it was chosen for,
     /// whatever has come meanwhile.
     fn after_others(&mut self, now: Time, slice: Slice) -> Slice {
-        let from_first_ns = Some(self.slice_ns(self.others_wait(now)));
+        let whole_ns = self.slice_ns(self.others_wait(now));
         let stream = &mut self.table[slice.stream as usize];
         stream.round = self.round;
+        let rest_ns = std::mem::take(&mut stream.rest_ns);
+        let from_first_ns = Some(if rest_ns > 0 { rest_ns.min(whole_ns) } else { whole_ns });
         let until = now.after(self.config.longest_slice_ns());
         Slice { until, from_first_ns, first: NIL, first_ended: false, from: stream.at, is_of_others: false, ..slice }
     }
@@ -630,9 +665,10 @@ impl Streams {
             return next;
         }
         let stream = &self.table[slice.stream as usize];
-        let is_over = stream.outstanding == 0 && now >= stream.idle_since.after(stream.next.patience_ns(&self.config));
+        let is_over = stream.outstanding == 0 && now >= stream.idle_since.after(self.patience_ns(slice));
         if is_over {
             self.count(slice.stream as usize, false);
+            self.leave_alone(now, slice);
         }
         self.slice = if is_over && now < slice.until { self.succeed(slice) } else { None };
         self.slice.and_then(|slice| self.next_of_slice(now, slice)).unwrap_or(Next::Free)
@@ -651,10 +687,28 @@ impl Streams {
             return None;
         }
         let until = match stream.in_flight {
-            0 => slice.until.min(stream.idle_since.after(stream.next.patience_ns(&self.config))),
+            0 => slice.until.min(stream.idle_since.after(self.patience_ns(slice))),
             _ => slice.until,
         };
         (now < until).then_some(Next::Hold(until))
+    }
+
+    /// How long the stream that is being served is waited for: longer than usual if most who were late have come, and its program has begun
+    /// nothing else.
+    fn patience_ns(&self, slice: Slice) -> u64 {
+        let stream = &self.table[slice.stream as usize];
+        let pays = stream.late >= MOST && slice.successor == NIL;
+        if pays { self.config.positioning_ns } else { stream.next.patience_ns(&self.config) }
+    }
+
+    /// The stream that was being served has not come. It may still, and is then to have what is left of its slice.
+    fn leave_alone(&mut self, now: Time, slice: Slice) {
+        let is_running = !slice.is_of_others && slice.from_first_ns.is_none();
+        let stream = &mut self.table[slice.stream as usize];
+        (stream.is_left, stream.rest_ns) = (true, if is_running { slice.until.since(now) } else { 0 });
+        for known in [&mut stream.late, &mut self.late] {
+            *known -= LATE * *known;
+        }
     }
 
     fn is_waited_for(&self, slice: Slice) -> bool {

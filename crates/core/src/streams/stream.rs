@@ -82,6 +82,11 @@ pub(super) struct Stream {
     pub(super) forgiven: u8,
     /// It is the next file of a program, by which nothing is known of what others begin.
     pub(super) is_successor: bool,
+    /// It was waited for in vain since its last request; what was left of its slice then, in nanoseconds; and the share of those that were late,
+    /// and came.
+    pub(super) is_left: bool,
+    pub(super) rest_ns: u64,
+    pub(super) late: f32,
 }
 
 pub(super) const BLANK: Stream = Stream {
@@ -116,6 +121,9 @@ pub(super) const BLANK: Stream = Stream {
     is_counted: false,
     forgiven: 0,
     is_successor: false,
+    is_left: false,
+    rest_ns: 0,
+    late: 0.0,
 };
 
 impl Stream {
@@ -227,6 +235,11 @@ impl Stream {
         }
         let in_time = if is_new { others_go_on } else { self.next.in_time() * (1.0 - self.jumps) };
         self.next.is_worth(config, in_time) && !self.is_absorbed(config)
+    }
+
+    /// One program has it, as far as is known: it goes on where it was, and has left nothing behind lately.
+    pub(super) fn is_of_one(&self) -> bool {
+        self.exact >= 0.5 && self.past == 0
     }
 
     /// Several programs have it by turns: what they ask for touches, but comes in no order. Who goes on where he was is one program, and what

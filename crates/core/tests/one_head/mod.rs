@@ -50,6 +50,8 @@ pub struct Process {
     pub shared: Option<Shared>,
     pub starts: Time,
     pub app: u32,
+    /// So many of a thousand times it thinks for longer, by 0.5 to 1.5 times so many nanoseconds.
+    pub late: Option<(u64, u64)>,
 }
 
 pub const READER: Process = Process {
@@ -60,6 +62,7 @@ pub const READER: Process = Process {
     shared: None,
     starts: Time::ZERO,
     app: 0,
+    late: None,
 };
 
 pub struct Run {
@@ -230,8 +233,11 @@ impl Run {
             let process = part.request.cookie as usize;
             self.engine.complete(self.now, part.id, Outcome::ok(part.request.len)).unwrap();
             self.done[process] += 1;
-            let think_ns = self.processes[process].think_ns;
-            let think_ns = think_ns / 2 + self.random.below(think_ns + 1);
+            let Process { think_ns, late, .. } = self.processes[process];
+            let mut think_ns = think_ns / 2 + self.random.below(think_ns + 1);
+            if let Some((_, ns)) = late.filter(|(times, _)| self.random.below(1000) < *times) {
+                think_ns += ns / 2 + self.random.below(ns + 1);
+            }
             self.submits[process] = Some(self.now.after(think_ns));
         }
     }
