@@ -96,8 +96,23 @@ fn a_stream_that_is_late_now_and_then_has_its_share() {
 #[test]
 fn a_stream_that_comes_too_late_has_the_rest_of_its_slice() {
     for policy in policies() {
-        let (_, share) = beside_random(policy, Process { late: Some((20, 16_000_000)), ..READER }, 4, 8);
-        assert!(share > 0.22, "{policy}: {share}");
+        let (punctual, _) = beside_random(policy, READER, 4, 8);
+        let (run, share) = beside_random(policy, Process { late: Some((20, 16_000_000)), ..READER }, 4, 8);
+        let [others, theirs] = [&run, &punctual].map(of_others);
+        assert!(share > 0.22 && others > theirs, "{policy}: {share}; {others} of {theirs}");
+    }
+}
+
+/// Nobody waits longer for a program that has gone on to its next file, however late another one is now and then.
+#[test]
+fn a_program_that_goes_from_file_to_file_is_not_taken_for_one_that_is_late() {
+    let late = Process { late: Some((200, 3_000_000)), app: 1, ..READER };
+    let files = [2, 2, 3].map(|app| Process { file: 4, app, ..READER });
+    for policy in in_offset_order() {
+        let run = Run::new(policy, &[&[late], &files[..]].concat(), true, 8).run(Time(10 * SECOND));
+        let alone = 10 * SECOND / (u64::from(LEN) * NS_PER_BYTE + late.think_ns + 600_000);
+        let share = run.done[0] as f64 / alone as f64;
+        assert!(share > 0.82, "{policy}: {share} of what it has alone, {:?}", run.done);
     }
 }
 

@@ -142,6 +142,15 @@ struct Slice {
     catches_up: bool,
     /// What its program has begun since its last request, maybe the next file ([`NIL`]: nothing).
     successor: u32,
+    /// Its program has asked for something else since.
+    went_elsewhere: bool,
+}
+
+impl Slice {
+    /// Nothing else is served meanwhile, nor has its program asked for anything else: if it does not come, it is late.
+    fn waits(&self) -> bool {
+        !self.is_of_others && !self.went_elsewhere
+    }
 }
 
 #[derive(Debug)]
@@ -219,7 +228,7 @@ impl Streams {
     /// From now on with these settings; the slice that is running is over, and so is the turn of what belongs to no stream.
     pub(crate) fn configure(&mut self, config: Anticipation) {
         if config.positioning_ns != self.config.positioning_ns {
-            self.coming_ns = [config.positioning_ns as f32, 0.0];
+            (self.coming_ns, self.late) = ([config.positioning_ns as f32, 0.0], 0.0);
         }
         self.config = config;
         self.begin_anew();
@@ -257,6 +266,10 @@ impl Streams {
         }
         if let Some(number) = self.find(key, request.offset).or_else(|| self.begin(key, request)) {
             self.follow(now, number, request);
+            if let Some(slice) = self.slice.as_mut().filter(|slice| slice.stream as usize != number) {
+                let served = &self.table[slice.stream as usize];
+                slice.went_elsewhere |= (served.op, served.app) == (request.op, request.app);
+            }
             let stream = &mut self.table[number];
             stream.queued.push_back(&mut self.links, slot);
             self.stream_of[slot as usize] = (number as u32, true);
@@ -311,7 +324,12 @@ impl Streams {
         if was_idle && stream.idle_since < self.lull_ended && stream.used > 0 && stream.forgiven < FORGIVEN_MAX {
             // Programs had ended, and others begin, or the same anew: nothing is learned of how its requests follow each other. Who is never
             // in time but after lulls is late.
-            (stream.gap, stream.forgiven, stream.is_left) = (None, stream.forgiven + 1, false);
+            (stream.gap, stream.forgiven, stream.rest_ns) = (None, stream.forgiven + 1, 0);
+            if std::mem::take(&mut stream.is_left) {
+                for known in [&mut stream.late, &mut self.late] {
+                    *known = (*known / (1.0 - LATE)).min(1.0);
+                }
+            }
         } else if stream.used > 0 {
             stream.note_gap(now, request.offset, gain);
             let think = if was_idle { now.since(stream.idle_since) as f32 } else { 0.0 };
@@ -339,7 +357,7 @@ impl Streams {
         }
         let stream = &mut self.table[number];
         if let Some(slice) = self.slice.as_mut().filter(|slice| slice.stream as usize == number) {
-            slice.successor = NIL;
+            (slice.successor, slice.went_elsewhere) = (NIL, false);
         }
         stream.used = self.arrivals;
         stream.go_to(request, self.config.near_bytes);
@@ -356,13 +374,16 @@ impl Streams {
 
     /// A stream that had nothing outstanding goes on: if it was waited for and late, it came before that had cost more than it saves, or did not.
     fn note_late(&mut self, number: usize, think_ns: f32, is_in_time: bool) {
-        let is_served = self.slice.is_some_and(|slice| slice.stream as usize == number && !slice.is_of_others);
+        let is_served = self.slice.is_some_and(|slice| slice.stream as usize == number && slice.waits());
+        let came = think_ns <= self.config.positioning_ns as f32;
         let stream = &mut self.table[number];
         let was_left = std::mem::take(&mut stream.is_left);
-        if (was_left || is_served && !is_in_time) && think_ns <= self.config.positioning_ns as f32 {
-            for known in [&mut stream.late, &mut self.late] {
-                // When it was left it was taken for one that does not come.
-                *known += if was_left { LATE } else { LATE * (1.0 - *known) };
+        for known in [&mut stream.late, &mut self.late] {
+            if was_left && came {
+                // Taken for one that does not come, when it was left.
+                *known = (*known + LATE).min(1.0);
+            } else if is_served && !was_left && !is_in_time {
+                *known += LATE * (if came { 1.0 } else { 0.0 } - *known);
             }
         }
     }
@@ -524,7 +545,8 @@ impl Streams {
         stream.gave_way = u64::MAX;
         // A slice that ended as it was late, if more than a little is left of it.
         let is_in_round = stream.round == self.round;
-        let takes_up = is_in_round && wait && !catches_up && stream.rest_ns >= slice_ns / 4 && stream.is_of_one();
+        let is_worthwhile = stream.rest_ns >= (slice_ns / 4).max(1);
+        let takes_up = is_in_round && wait && !catches_up && is_worthwhile && stream.is_of_one();
         if !takes_up {
             stream.rest_ns = 0;
         }
@@ -543,6 +565,7 @@ impl Streams {
             is_of_others: true,
             catches_up,
             successor: NIL,
+            went_elsewhere: false,
         };
         let have_turn = wait && now < self.others.turn_until;
         Some(if have_turn { of_others } else { self.after_others(now, of_others) })
@@ -693,21 +716,25 @@ impl Streams {
         (now < until).then_some(Next::Hold(until))
     }
 
-    /// How long the stream that is being served is waited for: longer than usual if most who were late have come, and its program has begun
-    /// nothing else.
+    /// How long the stream that is being served is waited for: longer than usual if most who were late have come.
     fn patience_ns(&self, slice: Slice) -> u64 {
         let stream = &self.table[slice.stream as usize];
-        let pays = stream.late >= MOST && slice.successor == NIL;
-        if pays { self.config.positioning_ns } else { stream.next.patience_ns(&self.config) }
+        let is_known = stream.next.followed >= FOLLOWED_MIN;
+        let is_longer = is_known && stream.late >= MOST && slice.waits();
+        if is_longer { self.config.positioning_ns } else { stream.next.patience_ns(&self.config) }
     }
 
     /// The stream that was being served has not come. It may still, and is then to have what is left of its slice.
     fn leave_alone(&mut self, now: Time, slice: Slice) {
-        let is_running = !slice.is_of_others && slice.from_first_ns.is_none();
         let stream = &mut self.table[slice.stream as usize];
-        (stream.is_left, stream.rest_ns) = (true, if is_running { slice.until.since(now) } else { 0 });
-        for known in [&mut stream.late, &mut self.late] {
-            *known -= LATE * *known;
+        if !slice.is_of_others {
+            stream.rest_ns = slice.from_first_ns.unwrap_or(slice.until.since(now));
+        }
+        stream.is_left = slice.waits() && stream.next.patience_ns(&self.config) < self.config.positioning_ns;
+        if stream.is_left {
+            for known in [&mut stream.late, &mut self.late] {
+                *known -= LATE * *known;
+            }
         }
     }
 
@@ -727,8 +754,11 @@ impl Streams {
         if stream.next.followed < FOLLOWED_MIN {
             stream.next = next.expected(FOLLOWED_MIN);
         }
-        self.served_last = slice.successor;
         let from = stream.at.max(stream.last);
-        Some(Slice { stream: slice.successor, successor: NIL, from, catches_up: false, ..slice })
+        // It has all that is left.
+        self.table[slice.stream as usize].rest_ns = 0;
+        self.served_last = slice.successor;
+        let next = Slice { stream: slice.successor, successor: NIL, went_elsewhere: false, from, ..slice };
+        Some(Slice { catches_up: false, ..next })
     }
 }

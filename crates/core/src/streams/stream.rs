@@ -82,8 +82,8 @@ pub(super) struct Stream {
     pub(super) forgiven: u8,
     /// It is the next file of a program, by which nothing is known of what others begin.
     pub(super) is_successor: bool,
-    /// It was waited for in vain since its last request; what was left of its slice then, in nanoseconds; and the share of those that were late,
-    /// and came.
+    /// It was waited for in vain since its last request, and counted as one that does not come; what was left of its slice then, in nanoseconds;
+    /// and the share of those that were late, and came.
     pub(super) is_left: bool,
     pub(super) rest_ns: u64,
     pub(super) late: f32,
