@@ -142,14 +142,12 @@ struct Slice {
     catches_up: bool,
     /// What its program has begun since its last request, maybe the next file ([`NIL`]: nothing).
     successor: u32,
-    /// Its program has asked for something else since.
-    went_elsewhere: bool,
 }
 
 impl Slice {
-    /// Nothing else is served meanwhile, nor has its program asked for anything else: if it does not come, it is late.
+    /// Nothing else is served meanwhile, nor has its program begun anything else: if it does not come, it is late.
     fn waits(&self) -> bool {
-        !self.is_of_others && !self.went_elsewhere
+        !self.is_of_others && self.successor == NIL
     }
 }
 
@@ -266,10 +264,6 @@ impl Streams {
         }
         if let Some(number) = self.find(key, request.offset).or_else(|| self.begin(key, request)) {
             self.follow(now, number, request);
-            if let Some(slice) = self.slice.as_mut().filter(|slice| slice.stream as usize != number) {
-                let served = &self.table[slice.stream as usize];
-                slice.went_elsewhere |= (served.op, served.app) == (request.op, request.app);
-            }
             let stream = &mut self.table[number];
             stream.queued.push_back(&mut self.links, slot);
             self.stream_of[slot as usize] = (number as u32, true);
@@ -357,7 +351,7 @@ impl Streams {
         }
         let stream = &mut self.table[number];
         if let Some(slice) = self.slice.as_mut().filter(|slice| slice.stream as usize == number) {
-            (slice.successor, slice.went_elsewhere) = (NIL, false);
+            slice.successor = NIL;
         }
         stream.used = self.arrivals;
         stream.go_to(request, self.config.near_bytes);
@@ -417,8 +411,8 @@ impl Streams {
         }
         if let Some(slice) = &mut self.slice {
             let served = &self.table[slice.stream as usize];
-            // Of short files moving from one to the next is what takes the time: they are no stream.
-            let may_go_on = served.end.abs_diff(served.began) >= self.config.near_bytes;
+            // Where it moves about in one file, that is what takes the time: it is no stream.
+            let may_go_on = served.key != key || served.end.abs_diff(served.began) >= self.config.near_bytes;
             // One that this takes the place of is none any more, either.
             if slice.successor == number as u32 {
                 slice.successor = NIL;
@@ -565,7 +559,6 @@ impl Streams {
             is_of_others: true,
             catches_up,
             successor: NIL,
-            went_elsewhere: false,
         };
         let have_turn = wait && now < self.others.turn_until;
         Some(if have_turn { of_others } else { self.after_others(now, of_others) })
@@ -758,7 +751,6 @@ impl Streams {
         // It has all that is left.
         self.table[slice.stream as usize].rest_ns = 0;
         self.served_last = slice.successor;
-        let next = Slice { stream: slice.successor, successor: NIL, went_elsewhere: false, from, ..slice };
-        Some(Slice { catches_up: false, ..next })
+        Some(Slice { stream: slice.successor, successor: NIL, from, catches_up: false, ..slice })
     }
 }
