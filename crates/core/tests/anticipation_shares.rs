@@ -121,6 +121,19 @@ fn who_goes_from_one_short_file_to_the_next_has_its_share_beside_a_stream() {
     }
 }
 
+/// Files of one block, too, where most go on and these are waited for in vain.
+#[test]
+fn who_reads_files_of_one_block_has_a_share_where_most_go_on() {
+    for policy in in_offset_order() {
+        for apps in [[0, 0], [1, 2]] {
+            let [single, files] = [(1, apps[0]), (4, apps[1])].map(|(file, app)| Process { file, app, ..READER });
+            let run = Run::new(policy, &[READER, single, files], true, 8).run(Time(10 * SECOND));
+            let share = (run.done[1] * (POSITIONING_NS + u64::from(LEN) * NS_PER_BYTE)) as f64 / (10 * SECOND) as f64;
+            assert!(share > 0.07, "{policy}, applications {apps:?}: {share} of the device, {:?}", run.done);
+        }
+    }
+}
+
 /// A stream has its slice when the turn of the others is over, from the end of its first request on: by then the device has done what it
 /// took of the others in their turn.
 #[test]

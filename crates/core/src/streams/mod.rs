@@ -140,12 +140,12 @@ struct Slice {
     is_of_others: bool,
     /// It has the slice in the place of one that it is behind.
     catches_up: bool,
-    /// What its program has begun since its last request, maybe the next file ([`NIL`]: nothing).
+    /// What its application has begun since its last request, maybe the next file of the program ([`NIL`]: nothing).
     successor: u32,
 }
 
 impl Slice {
-    /// Nothing else is served meanwhile, nor has its program begun anything else: if it does not come, it is late.
+    /// Nothing else is served meanwhile, nor has its application begun anything else: if it does not come, it is late.
     fn waits(&self) -> bool {
         !self.is_of_others && self.successor == NIL
     }
@@ -409,22 +409,24 @@ impl Streams {
         if self.slice.is_some_and(|slice| slice.stream as usize == number) {
             self.slice = None;
         }
+        let mut is_successor = false;
         if let Some(slice) = &mut self.slice {
             let served = &self.table[slice.stream as usize];
+            let is_long = served.end.abs_diff(served.began) >= self.config.near_bytes;
             // Where it moves about in one file, that is what takes the time: it is no stream.
-            let may_go_on = served.key != key || served.end.abs_diff(served.began) >= self.config.near_bytes;
-            // One that this takes the place of is none any more, either.
-            if slice.successor == number as u32 {
+            let may_go_on = is_long || served.key != key;
+            // One that has been served, or that this takes the place of, is none any more.
+            let has_none = self.table.get(slice.successor as usize).is_none_or(|successor| successor.outstanding == 0);
+            if has_none {
                 slice.successor = NIL;
             }
-            if may_go_on && slice.successor == NIL && (served.op, served.app) == (op, app) {
-                slice.successor = number as u32;
+            if may_go_on && has_none && (served.op, served.app) == (op, app) {
+                (slice.successor, is_successor) = (number as u32, is_long);
             }
         }
         if self.table[number].used > 0 {
             self.count(number, false);
         }
-        let is_successor = self.slice.is_some_and(|slice| slice.successor == number as u32);
         let (coming_ns, stride, late) = (self.coming_ns[op.index()], self.stride(key, request), self.late);
         // Its first slice is one of this round, so that what goes from file to file does not put off the turn of the others.
         let (began, run, round) = (request.offset, request.offset, self.round);
@@ -568,12 +570,15 @@ impl Streams {
     /// whatever has come meanwhile.
     fn after_others(&mut self, now: Time, slice: Slice) -> Slice {
         let whole_ns = self.slice_ns(self.others_wait(now));
+        let has_successor = self.table.get(slice.successor as usize).is_some_and(|stream| stream.outstanding > 0);
+        let successor = if has_successor { slice.successor } else { NIL };
         let stream = &mut self.table[slice.stream as usize];
         stream.round = self.round;
         let rest_ns = std::mem::take(&mut stream.rest_ns);
         let from_first_ns = Some(if rest_ns > 0 { rest_ns.min(whole_ns) } else { whole_ns });
         let until = now.after(self.config.longest_slice_ns());
-        Slice { until, from_first_ns, first: NIL, first_ended: false, from: stream.at, is_of_others: false, ..slice }
+        let from = stream.at;
+        Slice { until, from_first_ns, first: NIL, first_ended: false, from, is_of_others: false, successor, ..slice }
     }
 
     /// Of programs that take turns in a file and have fallen apart, by how much one stream is behind another that gives way to it:
@@ -712,7 +717,7 @@ impl Streams {
     /// How long the stream that is being served is waited for: longer than usual if most who were late have come.
     fn patience_ns(&self, slice: Slice) -> u64 {
         let stream = &self.table[slice.stream as usize];
-        let is_known = stream.next.followed >= FOLLOWED_MIN;
+        let is_known = stream.next.followed >= FOLLOWED_MIN && stream.has_gone_on();
         let is_longer = is_known && stream.late >= MOST && slice.waits();
         if is_longer { self.config.positioning_ns } else { stream.next.patience_ns(&self.config) }
     }
@@ -739,12 +744,13 @@ impl Streams {
         }
     }
 
-    /// A program has come to the end of its file and has begun the next one, as far as that can be told: what is left of the slice is for
+    /// A program has come to the end of its file and has begun the next one, as far as that can be told by the application: what is left of the slice is for
     /// that, which is expected to go on likewise until it has shown what it does.
     fn succeed(&mut self, slice: Slice) -> Option<Slice> {
-        let next = self.table[slice.stream as usize].next;
+        let ended = &self.table[slice.stream as usize];
+        let (next, has_gone_on) = (ended.next, ended.has_gone_on());
         let stream = self.table.get_mut(slice.successor as usize).filter(|stream| stream.outstanding > 0)?;
-        if stream.next.followed < FOLLOWED_MIN {
+        if stream.next.followed < FOLLOWED_MIN && has_gone_on {
             stream.next = next.expected(FOLLOWED_MIN);
         }
         let from = stream.at.max(stream.last);

@@ -237,6 +237,11 @@ impl Stream {
         self.next.is_worth(config, in_time) && !self.is_absorbed(config)
     }
 
+    /// It is of more than one request, in different places.
+    pub(super) fn has_gone_on(&self) -> bool {
+        self.last != self.began
+    }
+
     /// One program has it, as far as is known: it goes on where it was, and has left nothing behind lately.
     pub(super) fn is_of_one(&self) -> bool {
         self.exact >= 0.5 && self.past == 0
