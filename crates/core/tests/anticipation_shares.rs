@@ -103,8 +103,8 @@ fn a_stream_that_comes_too_late_has_the_rest_of_its_slice() {
     }
 }
 
-/// What is left of a slice at the end of a file is for the next one, however short they are: each by itself would have one slice of its stream,
-/// and a reader of long files beside it all the rest.
+/// What is left of a slice at the end of a file is for the next one, however short they are: each by itself would have one of its own, which
+/// ends with it, and a reader of long files all the rest.
 #[test]
 fn who_goes_from_one_short_file_to_the_next_has_its_share_beside_a_stream() {
     for policy in policies().filter(|policy| !["sw", "wfq"].contains(policy)) {
@@ -116,6 +116,29 @@ fn who_goes_from_one_short_file_to_the_next_has_its_share_beside_a_stream() {
                 let file_ns = POSITIONING_NS + file * u64::from(LEN) * NS_PER_BYTE;
                 let share = (run.done[1] / file * file_ns) as f64 / (10 * SECOND) as f64;
                 assert!(share > 0.24, "{policy}, files of {file}: {share} of the device, {:?}", run.done);
+            }
+        }
+    }
+}
+
+/// Also if opening a file takes longer than a stream is waited for at first, and when all of them are read again.
+#[test]
+fn who_opens_files_has_its_share_beside_a_stream() {
+    for policy in policies().filter(|policy| !["sw", "wfq"].contains(policy)) {
+        for file in [2, 4, 16] {
+            for opens_ns in [0, 3_000_000] {
+                let files = Process { file, opens_ns, ..READER };
+                let first = Run::new(policy, &[READER, files], true, 8).run(Time(4 * SECOND));
+                let file_ns = POSITIONING_NS + file * u64::from(LEN) * NS_PER_BYTE + opens_ns;
+                let first_share = (first.done[1] / file * file_ns) as f64 / (4 * SECOND) as f64;
+                let again = first.begin_anew(300_000_000);
+                let until = again.now.after(3 * SECOND);
+                let again = again.run(until);
+                let share = (again.done[1] / file * file_ns) as f64 / (3 * SECOND) as f64;
+                assert!(
+                    first_share > 0.24 && share > 0.3,
+                    "{policy}, files of {file}, {opens_ns}: {first_share} of the device, then {share}"
+                );
             }
         }
     }

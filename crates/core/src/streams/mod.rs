@@ -190,6 +190,8 @@ pub(crate) struct Streams {
     /// Of those that were not there when their usual time had passed the share that came before waiting had cost more than it saves: what a new
     /// stream begins with.
     late: f32,
+    /// The one that was left last.
+    left: u32,
 }
 
 impl Streams {
@@ -220,6 +222,7 @@ impl Streams {
             // Before anything was seen reads move the device, and writes are absorbed.
             coming_ns: [config.positioning_ns as f32, 0.0],
             late: 0.0,
+            left: NIL,
         }
     }
 
@@ -262,7 +265,9 @@ impl Streams {
         if let Some(served) = self.slice.map(|slice| &mut self.table[slice.stream as usize]).filter(|s| s.key == key) {
             served.note_gap(now, request.offset, gain);
         }
-        if let Some(number) = self.find(key, request.offset).or_else(|| self.begin(key, request)) {
+        let found = self.find(key, request.offset);
+        let goes_on = found.filter(|number| !self.table[*number].begins_again(now, request.offset, &self.config));
+        if let Some(number) = goes_on.or_else(|| self.begin(now, key, request, found)) {
             self.follow(now, number, request);
             let stream = &mut self.table[number];
             stream.queued.push_back(&mut self.links, slot);
@@ -382,6 +387,31 @@ impl Streams {
         }
     }
 
+    /// A stream begins: maybe the next file of the one that was left last, or of the one that is waited for. Then that has come late, and in time
+    /// all the same. The share of those that did, which the new one begins with.
+    fn note_next_file(&mut self, now: Time, number: usize, request: &Request) -> f32 {
+        let config = self.config;
+        let may_be_next = |stream: &Stream| {
+            let is_alike = (stream.op, stream.app) == (request.op, request.app);
+            is_alike && stream.outstanding == 0 && now.since(stream.idle_since) <= config.positioning_ns
+        };
+        let is_late = |stream: &Stream| now.since(stream.idle_since) > stream.next.patience_ns(&config);
+        let left = self.table.get(self.left as usize).filter(|stream| stream.is_left && may_be_next(stream));
+        let waited_for = self.slice.filter(|slice| slice.successor as usize == number && !slice.is_of_others);
+        let waited_for = waited_for.filter(|slice| may_be_next(&self.table[slice.stream as usize]));
+        let (ended, gain) = match (left, waited_for) {
+            (Some(_), _) => (self.left, 1.0),
+            (None, Some(slice)) if is_late(&self.table[slice.stream as usize]) => (slice.stream, 1.0 - self.late),
+            (None, Some(slice)) => (slice.stream, 0.0),
+            (None, None) => return self.late,
+        };
+        let ended = &mut self.table[ended as usize];
+        ended.is_left = false;
+        ended.late = (ended.late + LATE * gain).min(1.0);
+        self.late = (self.late + LATE * gain).min(1.0);
+        ended.late
+    }
+
     /// The stream that a request at `offset` goes on with: the nearest one; or by its stride; or the nearest that several programs have by turns.
     fn find(&self, key: u64, offset: u64) -> Option<usize> {
         let of_file = |number: u32| Some(&self.table[number as usize]).filter(|stream| stream.key == key);
@@ -401,10 +431,10 @@ impl Streams {
         stride.filter(|stride| *stride <= self.config.near_bytes.saturating_mul(REACH)).unwrap_or(0)
     }
 
-    /// A new stream in the place of the one that has been quiet for longest.
-    fn begin(&mut self, key: u64, request: &Request) -> Option<usize> {
+    /// A new stream in the place of an old one, or of the one that has been quiet for longest.
+    fn begin(&mut self, now: Time, key: u64, request: &Request, old: Option<usize>) -> Option<usize> {
         let Request { op, app, .. } = *request;
-        let number = self.quiet.longest()? as usize;
+        let number = old.or_else(|| Some(self.quiet.longest()? as usize))?;
         self.went_on = self.go_on;
         if self.slice.is_some_and(|slice| slice.stream as usize == number) {
             self.slice = None;
@@ -427,7 +457,8 @@ impl Streams {
         if self.table[number].used > 0 {
             self.count(number, false);
         }
-        let (coming_ns, stride, late) = (self.coming_ns[op.index()], self.stride(key, request), self.late);
+        let late = self.note_next_file(now, number, request);
+        let (coming_ns, stride) = (self.coming_ns[op.index()], self.stride(key, request));
         // Its first slice is one of this round, so that what goes from file to file does not put off the turn of the others.
         let (began, run, round) = (request.offset, request.offset, self.round);
         self.table[number] = Stream { key, op, app, began, run, stride, coming_ns, round, late, is_successor, ..BLANK };
@@ -717,7 +748,7 @@ impl Streams {
     /// How long the stream that is being served is waited for: longer than usual if most who were late have come.
     fn patience_ns(&self, slice: Slice) -> u64 {
         let stream = &self.table[slice.stream as usize];
-        let is_known = stream.next.followed >= FOLLOWED_MIN && stream.has_gone_on();
+        let is_known = stream.has_gone_on();
         let is_longer = is_known && stream.late >= MOST && slice.waits();
         if is_longer { self.config.positioning_ns } else { stream.next.patience_ns(&self.config) }
     }
@@ -730,6 +761,7 @@ impl Streams {
         }
         stream.is_left = slice.waits() && stream.next.patience_ns(&self.config) < self.config.positioning_ns;
         if stream.is_left {
+            self.left = slice.stream;
             for known in [&mut stream.late, &mut self.late] {
                 *known -= LATE * *known;
             }

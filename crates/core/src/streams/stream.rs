@@ -237,6 +237,12 @@ impl Stream {
         self.next.is_worth(config, in_time) && !self.is_absorbed(config)
     }
 
+    /// A request at `offset` is where it began, and it has been quiet for longer than anybody waits: the file is read once more.
+    pub(super) fn begins_again(&self, now: Time, offset: u64, config: &Anticipation) -> bool {
+        let is_quiet = self.outstanding == 0 && now.since(self.idle_since) > config.positioning_ns;
+        is_quiet && offset == self.began && self.has_gone_on()
+    }
+
     /// It is of more than one request, in different places.
     pub(super) fn has_gone_on(&self) -> bool {
         self.last != self.began

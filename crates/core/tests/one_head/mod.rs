@@ -52,6 +52,8 @@ pub struct Process {
     pub app: u32,
     /// So many of a thousand times it thinks for longer, by 0.5 to 1.5 times so many nanoseconds.
     pub late: Option<(u64, u64)>,
+    /// So long in addition it thinks before each further file, in nanoseconds.
+    pub opens_ns: u64,
 }
 
 pub const READER: Process = Process {
@@ -63,6 +65,7 @@ pub const READER: Process = Process {
     starts: Time::ZERO,
     app: 0,
     late: None,
+    opens_ns: 0,
 };
 
 pub struct Run {
@@ -233,12 +236,13 @@ impl Run {
             let process = part.request.cookie as usize;
             self.engine.complete(self.now, part.id, Outcome::ok(part.request.len)).unwrap();
             self.done[process] += 1;
-            let Process { think_ns, late, .. } = self.processes[process];
+            let Process { think_ns, late, file, opens_ns, .. } = self.processes[process];
             let mut think_ns = think_ns / 2 + self.random.below(think_ns + 1);
             if let Some((_, ns)) = late.filter(|(times, _)| self.random.below(1000) < *times) {
                 think_ns += ns / 2 + self.random.below(ns + 1);
             }
-            self.submits[process] = Some(self.now.after(think_ns));
+            let opens_ns = if self.done[process] % file == 0 { opens_ns } else { 0 };
+            self.submits[process] = Some(self.now.after(think_ns + opens_ns));
         }
     }
 
