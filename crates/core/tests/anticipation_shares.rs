@@ -144,6 +144,20 @@ fn who_opens_files_has_its_share_beside_a_stream() {
     }
 }
 
+/// Files that lie beside each other are no memory: coming to the next one is as fast as to go on.
+#[test]
+fn who_reads_files_that_adjoin_has_its_share_beside_a_stream() {
+    for policy in in_offset_order() {
+        for file in [2, 4, 16] {
+            let mut run = Run::new(policy, &[READER, Process { file, app: 1, ..READER }], true, 8);
+            run.files_adjoin = true;
+            let run = run.run(Time(10 * SECOND));
+            let share = (run.done[1] * u64::from(LEN) * NS_PER_BYTE) as f64 / (10 * SECOND) as f64;
+            assert!(share > 0.2, "{policy}, files of {file}: {share} of the device, {:?}", run.done);
+        }
+    }
+}
+
 /// Files of one block, too, where most go on and these are waited for in vain.
 #[test]
 fn who_reads_files_of_one_block_has_a_share_where_most_go_on() {

@@ -93,6 +93,11 @@ impl Anticipation {
         self.near_bytes.saturating_mul(WIDE)
     }
 
+    /// How long the device takes for so many bytes that go on where the last ones ended.
+    fn transfer_ns(&self, bytes: u64) -> f32 {
+        bytes as f32 * self.positioning_ns as f32 / self.near_bytes as f32
+    }
+
     /// The slice of a stream while few others have requests: 2.5 times the configured one. In nanoseconds.
     #[must_use]
     pub fn longest_slice_ns(&self) -> u64 {
@@ -142,6 +147,8 @@ struct Slice {
     catches_up: bool,
     /// What its application has begun since its last request, maybe the next file of the program ([`NIL`]: nothing).
     successor: u32,
+    /// The one that it is the successor of, in this slice ([`NIL`]: of none).
+    predecessor: u32,
 }
 
 impl Slice {
@@ -495,7 +502,7 @@ impl Streams {
             if !worth {
                 self.others.queued.remove(&mut self.links_of_others, slot);
             }
-            let comes = self.device_at != number;
+            let (comes_from, comes) = (self.device_at, self.device_at != number);
             let is_absorbed = self.table.get(number as usize).is_some_and(|stream| stream.is_absorbed(&self.config));
             // What memory takes, or has, leaves the device where it is.
             if !is_absorbed {
@@ -505,6 +512,10 @@ impl Streams {
                 // Of several under way the first is measured.
                 if comes && stream.came_by == NIL {
                     stream.came_by = slot;
+                    let is_next =
+                        self.slice.is_some_and(|slice| (slice.stream, slice.predecessor) == (number, comes_from));
+                    let bytes = queues.end(slot) - queues.offset(slot);
+                    stream.beside_ns = if is_next { self.config.transfer_ns(bytes) / 2.0 } else { f32::INFINITY };
                 }
                 stream.queued.remove(&mut self.links, slot);
                 stream.in_flight += 1;
@@ -592,6 +603,7 @@ impl Streams {
             is_of_others: true,
             catches_up,
             successor: NIL,
+            predecessor: NIL,
         };
         let have_turn = wait && now < self.others.turn_until;
         Some(if have_turn { of_others } else { self.after_others(now, of_others) })
@@ -649,7 +661,10 @@ impl Streams {
                 stream.in_flight -= 1;
                 if stream.came_by == slot {
                     stream.came_by = NIL;
-                    for known in [&mut stream.coming_ns, &mut self.coming_ns[stream.op.index()]] {
+                    // The next file, which lies beside the one before: that is no faster than the device, and says nothing of who comes from elsewhere.
+                    let is_beside = ns as f32 >= stream.beside_ns;
+                    let known = [&mut stream.coming_ns, &mut self.coming_ns[stream.op.index()]];
+                    for known in known.into_iter().filter(|_| !is_beside) {
                         *known += NEW * (ns as f32 - *known);
                     }
                 }
@@ -789,6 +804,7 @@ impl Streams {
         // It has all that is left.
         self.table[slice.stream as usize].rest_ns = 0;
         self.served_last = slice.successor;
-        Some(Slice { stream: slice.successor, successor: NIL, from, catches_up: false, ..slice })
+        let predecessor = slice.stream;
+        Some(Slice { stream: slice.successor, predecessor, successor: NIL, from, catches_up: false, ..slice })
     }
 }

@@ -72,6 +72,9 @@ pub(super) struct Stream {
     pub(super) app: AppId,
     /// The request by which the device last came here from another stream.
     pub(super) came_by: Slot,
+    /// From how long that takes on it is the device's work, and the stream the next file, which lies beside the one before; infinite where it is
+    /// none. In nanoseconds.
+    pub(super) beside_ns: f32,
     /// How long such requests take, from dispatch to completion.
     pub(super) coming_ns: f32,
     /// The round in which it had its last slice.
@@ -116,6 +119,7 @@ pub(super) const BLANK: Stream = Stream {
     op: Op::Read,
     app: AppId(0),
     came_by: NIL,
+    beside_ns: f32::INFINITY,
     coming_ns: 0.0,
     round: 0,
     is_counted: false,

@@ -83,6 +83,8 @@ pub struct Run {
     pub absorbs_writes: bool,
     /// Reads of whole streams are answered from memory, and the head stays where it is, too.
     pub has_streams: bool,
+    /// A process' next file lies behind the one before it.
+    pub files_adjoin: bool,
     pub random: Random,
     pub longest_wait_ns: u64,
 }
@@ -108,6 +110,7 @@ impl Run {
             free_at: Time::ZERO,
             absorbs_writes: true,
             has_streams: false,
+            files_adjoin: false,
             random: Random(seed),
             longest_wait_ns: 0,
         }
@@ -258,7 +261,9 @@ impl Run {
             self.free_at = if in_memory {
                 from.after(batch.bytes() / 2)
             } else {
-                let seek = if self.head == place { 0 } else { POSITIONING_NS };
+                let next_file = FileId(self.head.0.0.wrapping_add(self.processes.len() as u64));
+                let adjoins = self.files_adjoin && place == (next_file, self.head.1);
+                let seek = if self.head == place || adjoins { 0 } else { POSITIONING_NS };
                 self.head = (batch.file(), batch.offset() + batch.bytes());
                 from.after(seek + batch.bytes() * NS_PER_BYTE)
             };
