@@ -24,6 +24,7 @@
 //!
 //! Everything here is O(1) but a change of what is near, and nothing is allocated after [`Streams::new`].
 
+mod anticipation;
 mod habit;
 mod places;
 mod stream;
@@ -32,6 +33,7 @@ use crate::list::{Links, List, NIL};
 use crate::policy::Removal;
 use crate::queues::{Queues, Slot};
 use crate::request::{Request, Time};
+pub use anticipation::Anticipation;
 use habit::NEW;
 use places::{Places, Quiet};
 use stream::{BLANK, Stream};
@@ -45,9 +47,6 @@ const FOLLOWED_MIN: u32 = 2;
 const MANY: u64 = 25;
 /// How far behind programs are brought back into step, in what is near: a device passes that in the time of 125 moves.
 const REACH: u64 = 125;
-/// So much further than what is near may be what goes on with a stream that several programs have by turns: what all of them ask for in a round
-/// may be longer than that.
-const WIDE: u64 = 4;
 /// Within so many of its lengths a request that follows the first one of a stream tells that new streams go on. Programs that take turns are
 /// so near; what a database reads next in a tree is further away, but often within what is near.
 const CLOSE: u64 = 16;
@@ -60,50 +59,6 @@ const MOST: f32 = 0.5;
 /// Lulls in a row, without having gone on in time between them, for which nothing is held against a stream: where many share a device some have
 /// had no more than one request when all end, and again when all that began anew have ended.
 const FORGIVEN_MAX: u8 = 32;
-
-/// When and how long a device is kept idle for a stream of requests.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Anticipation {
-    /// What a request in another place costs the device more than one that goes on where the last one ended, in
-    /// nanoseconds: of a hard disk about 8 ms. It is also the longest wait for one request. At least 1.
-    pub positioning_ns: u64,
-    /// Within how many bytes a request saves the move: what the device passes in the time of one. Four times as far from
-    /// each other may be what several programs ask for by turns. At least 1.
-    pub near_bytes: u64,
-    /// How long a stream is served while others wait, in nanoseconds, if 25 or more have requests outstanding; with fewer
-    /// up to [`Anticipation::longest_slice_ns`]. At least 1.
-    pub slice_ns: u64,
-}
-
-impl Anticipation {
-    /// For a device that needs so long to get from one place to another and so long for a byte: what it would pass in that
-    /// time is near; slices of 100 ms, as BFQ's (`slice_sync`).
-    #[must_use]
-    pub fn for_device(positioning_ns: u64, bytes_per_s: u64) -> Anticipation {
-        let near = u128::from(positioning_ns) * u128::from(bytes_per_s) / 1_000_000_000;
-        Anticipation {
-            positioning_ns: positioning_ns.max(1),
-            near_bytes: u64::try_from(near).unwrap_or(u64::MAX).max(1),
-            slice_ns: 100_000_000,
-        }
-    }
-
-    /// How far from the end of a stream that several programs have by turns what goes on with it may begin.
-    fn wide_bytes(&self) -> u64 {
-        self.near_bytes.saturating_mul(WIDE)
-    }
-
-    /// How long the device takes for so many bytes that go on where the last ones ended.
-    fn transfer_ns(&self, bytes: u64) -> f32 {
-        bytes as f32 * self.positioning_ns as f32 / self.near_bytes as f32
-    }
-
-    /// The slice of a stream while few others have requests: 2.5 times the configured one. In nanoseconds.
-    #[must_use]
-    pub fn longest_slice_ns(&self) -> u64 {
-        self.slice_ns.saturating_mul(5) / 2
-    }
-}
 
 /// What the stream that is being served means for what goes next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -396,26 +351,29 @@ impl Streams {
 
     /// A stream begins: maybe the next file of the one that was left last, or of the one that is waited for. Then that has come late, and in time
     /// all the same. The share of those that did, which the new one begins with.
-    fn note_next_file(&mut self, now: Time, number: usize, request: &Request) -> f32 {
+    fn note_next_file(&mut self, now: Time, number: usize, key: u64, request: &Request) -> f32 {
         let config = self.config;
         let may_be_next = |stream: &Stream| {
-            let is_alike = (stream.op, stream.app) == (request.op, request.app);
+            let is_alike = (stream.op, stream.app) == (request.op, request.app) && stream.may_go_on_in(key, &config);
             is_alike && stream.outstanding == 0 && now.since(stream.idle_since) <= config.positioning_ns
         };
-        let is_late = |stream: &Stream| now.since(stream.idle_since) > stream.next.patience_ns(&config);
         let left = self.table.get(self.left as usize).filter(|stream| stream.is_left && may_be_next(stream));
+        let left = left.map(|_| self.left);
         let waited_for = self.slice.filter(|slice| slice.successor as usize == number && !slice.is_of_others);
-        let waited_for = waited_for.filter(|slice| may_be_next(&self.table[slice.stream as usize]));
-        let (ended, gain) = match (left, waited_for) {
-            (Some(_), _) => (self.left, 1.0),
-            (None, Some(slice)) if is_late(&self.table[slice.stream as usize]) => (slice.stream, 1.0 - self.late),
-            (None, Some(slice)) => (slice.stream, 0.0),
-            (None, None) => return self.late,
-        };
+        let waited_for =
+            waited_for.map(|slice| slice.stream).filter(|served| may_be_next(&self.table[*served as usize]));
+        let Some(ended) = left.or(waited_for) else { return self.late };
         let ended = &mut self.table[ended as usize];
+        let is_late = now.since(ended.idle_since) > ended.next.patience_ns(&config);
         ended.is_left = false;
-        ended.late = (ended.late + LATE * gain).min(1.0);
-        self.late = (self.late + LATE * gain).min(1.0);
+        for known in [&mut ended.late, &mut self.late] {
+            // When it was left it was taken for one that nothing comes after.
+            if left.is_some() {
+                *known = (*known + LATE).min(1.0);
+            } else if is_late {
+                *known += LATE * (1.0 - *known);
+            }
+        }
         ended.late
     }
 
@@ -449,26 +407,28 @@ impl Streams {
         let mut is_successor = false;
         if let Some(slice) = &mut self.slice {
             let served = &self.table[slice.stream as usize];
-            let is_long = served.end.abs_diff(served.began) >= self.config.near_bytes;
-            // Where it moves about in one file, that is what takes the time: it is no stream.
-            let may_go_on = is_long || served.key != key;
+            let may_go_on = served.may_go_on_in(key, &self.config);
             // One that has been served, or that this takes the place of, is none any more.
             let has_none = self.table.get(slice.successor as usize).is_none_or(|successor| successor.outstanding == 0);
             if has_none {
                 slice.successor = NIL;
             }
             if may_go_on && has_none && (served.op, served.app) == (op, app) {
-                (slice.successor, is_successor) = (number as u32, is_long);
+                (slice.successor, is_successor) = (number as u32, served.is_long(&self.config));
             }
         }
         if self.table[number].used > 0 {
             self.count(number, false);
         }
-        let late = self.note_next_file(now, number, request);
-        let (coming_ns, stride) = (self.coming_ns[op.index()], self.stride(key, request));
+        let late = self.note_next_file(now, number, key, request);
+        let stride = self.stride(key, request);
+        // Where it lies, or that memory has it, is known of what is read again; and what it does is counted once.
+        let known = old.map(|old| &self.table[old]).map(|old| (old.coming_ns, old.is_counted));
+        let (coming_ns, is_counted) = known.unwrap_or((self.coming_ns[op.index()], false));
         // Its first slice is one of this round, so that what goes from file to file does not put off the turn of the others.
         let (began, run, round) = (request.offset, request.offset, self.round);
-        self.table[number] = Stream { key, op, app, began, run, stride, coming_ns, round, late, is_successor, ..BLANK };
+        self.table[number] =
+            Stream { key, op, app, began, run, stride, coming_ns, round, is_counted, late, is_successor, ..BLANK };
         Some(number)
     }
 
@@ -514,8 +474,7 @@ impl Streams {
                     stream.came_by = slot;
                     let is_next =
                         self.slice.is_some_and(|slice| (slice.stream, slice.predecessor) == (number, comes_from));
-                    let bytes = queues.end(slot) - queues.offset(slot);
-                    stream.beside_ns = if is_next { self.config.transfer_ns(bytes) / 2.0 } else { f32::INFINITY };
+                    stream.beside_ns = if is_next { self.config.beside_ns(slots, queues) } else { f32::INFINITY };
                 }
                 stream.queued.remove(&mut self.links, slot);
                 stream.in_flight += 1;
@@ -661,11 +620,12 @@ impl Streams {
                 stream.in_flight -= 1;
                 if stream.came_by == slot {
                     stream.came_by = NIL;
+                    let ns = ns as f32;
                     // The next file, which lies beside the one before: that is no faster than the device, and says nothing of who comes from elsewhere.
-                    let is_beside = ns as f32 >= stream.beside_ns;
+                    let is_beside = ns >= stream.beside_ns;
                     let known = [&mut stream.coming_ns, &mut self.coming_ns[stream.op.index()]];
-                    for known in known.into_iter().filter(|_| !is_beside) {
-                        *known += NEW * (ns as f32 - *known);
+                    for known in known.into_iter().filter(|known| !is_beside || ns > **known) {
+                        *known += NEW * (ns - *known);
                     }
                 }
             }
@@ -680,6 +640,9 @@ impl Streams {
             }
         }
         if stream.outstanding == 0 {
+            if let Some(slice) = self.slice.as_mut().filter(|slice| slice.successor == number) {
+                slice.successor = NIL;
+            }
             stream.idle_since = now;
             self.busy -= 1;
             self.quiet.begins(number);
@@ -797,7 +760,7 @@ impl Streams {
         let ended = &self.table[slice.stream as usize];
         let (next, has_gone_on) = (ended.next, ended.has_gone_on());
         let stream = self.table.get_mut(slice.successor as usize).filter(|stream| stream.outstanding > 0)?;
-        if stream.next.followed < FOLLOWED_MIN && has_gone_on {
+        if stream.next.followed < FOLLOWED_MIN && next.followed > 0 && has_gone_on {
             stream.next = next.expected(FOLLOWED_MIN);
         }
         let from = stream.at.max(stream.last);

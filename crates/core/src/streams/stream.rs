@@ -247,6 +247,17 @@ impl Stream {
         is_quiet && offset == self.began && self.has_gone_on()
     }
 
+    /// It has covered what is near.
+    pub(super) fn is_long(&self, config: &Anticipation) -> bool {
+        self.end.abs_diff(self.began) >= config.near_bytes
+    }
+
+    /// Whether what begins in a file, or a place, may be what it goes on with. Where it moves about in one file, that is what takes the time: then it
+    /// is no stream.
+    pub(super) fn may_go_on_in(&self, key: u64, config: &Anticipation) -> bool {
+        self.key != key || self.is_long(config)
+    }
+
     /// It is of more than one request, in different places.
     pub(super) fn has_gone_on(&self) -> bool {
         self.last != self.began
