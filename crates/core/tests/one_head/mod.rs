@@ -244,7 +244,7 @@ impl Run {
             if let Some((_, ns)) = late.filter(|(times, _)| self.random.below(1000) < *times) {
                 think_ns += ns / 2 + self.random.below(ns + 1);
             }
-            let opens_ns = if self.done[process] % file == 0 { opens_ns } else { 0 };
+            let opens_ns = if self.done[process].is_multiple_of(file) { opens_ns } else { 0 };
             self.submits[process] = Some(self.now.after(think_ns + opens_ns));
         }
     }
