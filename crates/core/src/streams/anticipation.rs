@@ -38,8 +38,8 @@ impl Anticipation {
         self.near_bytes.saturating_mul(WIDE)
     }
 
-    /// From how long a batch takes on that goes on where the last one ended it is the device's work, and not memory's: half of the transfer; what is
-    /// shorter than that anywhere is memory's.
+    /// From how long a batch takes on that goes on where the last one ended it is the device's work, and not memory's: half of the transfer, or
+    /// the 128th part of a move if that is longer.
     pub(super) fn beside_ns(&self, slots: &[Slot], queues: &Queues) -> f32 {
         let bytes: u64 = slots.iter().map(|slot| queues.end(*slot) - queues.offset(*slot)).sum();
         let transfer_ns = bytes as f32 * self.positioning_ns as f32 / self.near_bytes as f32;

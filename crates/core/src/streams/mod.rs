@@ -16,7 +16,8 @@
 //! they go first for one slice's time, in which one stream alone goes on beside them. While they wait slices are half as long.
 //!
 //! Who is late now and then, as the machine is busy or a network lies between, is waited for as long as that pays, if most who were late came; and
-//! a slice that ends nevertheless is taken up where it was: others have gone meanwhile, and need no turn for what it has not had.
+//! a slice that ends nevertheless is taken up where it was: others could go meanwhile, and need no turn for what it has not had.
+//! What is left of it when a file ends is for the next one that its application begins.
 //!
 //! Programs that take turns in a file are in step, or apart: then each goes past the blocks of the others. So a stream waits for what it
 //! would leave behind, where such things came in time, and of several in a file those behind have the slice first. What they have by turns may
@@ -131,7 +132,7 @@ pub(crate) struct Streams {
     slice: Option<Slice>,
     /// The stream that had the last slice.
     served_last: u32,
-    /// The stream of the last request that was dispatched, and of the last one that has ended.
+    /// The stream of the last request that was dispatched and moved the device (memory's does not), and of the last one that has ended.
     device_at: u32,
     ended_last: u32,
     others: Others,
@@ -150,7 +151,7 @@ pub(crate) struct Streams {
     /// How long requests take by which the device comes to a stream, by operation: what a new one begins with.
     coming_ns: [f32; 2],
     /// Of those that were not there when their usual time had passed the share that came before waiting had cost more than it saves: what a new
-    /// stream begins with.
+    /// stream begins with, unless it is the next file of one.
     late: f32,
     /// The one that was left last.
     left: u32,
@@ -257,7 +258,7 @@ impl Streams {
         }
     }
 
-    /// Nothing was outstanding for longer than a request is late by and still in time. If streams had gone on before, whoever was waited for in
+    /// Nothing was outstanding for a slice's time, or four moves. If streams had gone on before, whoever was waited for in
     /// vain at the end was of a program that had ended, unless others have begun since. If none had, this is what programs do: all of it between
     /// two lulls.
     fn note_lull(&mut self, now: Time) {

@@ -83,7 +83,7 @@ pub(super) struct Stream {
     pub(super) is_counted: bool,
     /// Lulls that were forgiven since it was in time.
     pub(super) forgiven: u8,
-    /// It is the next file of a program, by which nothing is known of what others begin.
+    /// It may be the next file after a long stream: that it goes on says nothing of what others begin.
     pub(super) is_successor: bool,
     /// It was waited for in vain since its last request, and counted as one that does not come; what was left of its slice then, in nanoseconds;
     /// and the share of those that were late, and came.
@@ -258,7 +258,7 @@ impl Stream {
         self.key != key || self.is_long(config)
     }
 
-    /// It is of more than one request, in different places.
+    /// Its newest request is elsewhere than where it began.
     pub(super) fn has_gone_on(&self) -> bool {
         self.last != self.began
     }
