@@ -68,6 +68,11 @@ fn beside_random(policy: &str, reader: Process, random: usize, in_flight_max: u3
     (run, share)
 }
 
+/// Those that leave it to the slices who has what: the others share by applications.
+fn sharing_by_slices() -> impl Iterator<Item = &'static str> {
+    policies().filter(|policy| !["sw", "wfq"].contains(policy))
+}
+
 /// What the four random ones beside the reader have done.
 fn of_others(run: &Run) -> u64 {
     run.done[1..].iter().sum()
@@ -107,7 +112,7 @@ fn a_stream_that_comes_too_late_has_the_rest_of_its_slice() {
 /// ends with it, and a reader of long files all the rest.
 #[test]
 fn who_goes_from_one_short_file_to_the_next_has_its_share_beside_a_stream() {
-    for policy in policies().filter(|policy| !["sw", "wfq"].contains(policy)) {
+    for policy in sharing_by_slices() {
         for file in [2, 4, 6] {
             let files = Process { file, app: 2, ..READER };
             let random = Process { sequential: false, app: 3, ..READER };
@@ -124,7 +129,7 @@ fn who_goes_from_one_short_file_to_the_next_has_its_share_beside_a_stream() {
 /// Also if opening a file takes longer than a stream is waited for at first, and when all of them are read again.
 #[test]
 fn who_opens_files_has_its_share_beside_a_stream() {
-    for policy in policies().filter(|policy| !["sw", "wfq"].contains(policy)) {
+    for policy in sharing_by_slices() {
         for file in [2, 4, 16] {
             for opens_ns in [0, 3_000_000] {
                 let files = Process { file, opens_ns, ..READER };

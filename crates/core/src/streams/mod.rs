@@ -101,7 +101,7 @@ struct Slice {
     is_of_others: bool,
     /// It has the slice in the place of one that it is behind.
     catches_up: bool,
-    /// What its application has begun since its last request, maybe the next file of the program ([`NIL`]: nothing).
+    /// What its application has begun since its last request and is outstanding, maybe the next file of the program ([`NIL`]: nothing).
     successor: u32,
     /// The one that it is the successor of, in this slice ([`NIL`]: of none).
     predecessor: u32,
@@ -409,12 +409,7 @@ impl Streams {
         if let Some(slice) = &mut self.slice {
             let served = &self.table[slice.stream as usize];
             let may_go_on = served.may_go_on_in(key, &self.config);
-            // One that has been served, or that this takes the place of, is none any more.
-            let has_none = self.table.get(slice.successor as usize).is_none_or(|successor| successor.outstanding == 0);
-            if has_none {
-                slice.successor = NIL;
-            }
-            if may_go_on && has_none && (served.op, served.app) == (op, app) {
+            if may_go_on && slice.successor == NIL && (served.op, served.app) == (op, app) {
                 (slice.successor, is_successor) = (number as u32, served.is_long(&self.config));
             }
         }
@@ -573,15 +568,13 @@ impl Streams {
     /// whatever has come meanwhile.
     fn after_others(&mut self, now: Time, slice: Slice) -> Slice {
         let whole_ns = self.slice_ns(self.others_wait(now));
-        let has_successor = self.table.get(slice.successor as usize).is_some_and(|stream| stream.outstanding > 0);
-        let successor = if has_successor { slice.successor } else { NIL };
         let stream = &mut self.table[slice.stream as usize];
         stream.round = self.round;
         let rest_ns = std::mem::take(&mut stream.rest_ns);
         let from_first_ns = Some(if rest_ns > 0 { rest_ns.min(whole_ns) } else { whole_ns });
         let until = now.after(self.config.longest_slice_ns());
         let from = stream.at;
-        Slice { until, from_first_ns, first: NIL, first_ended: false, from, is_of_others: false, successor, ..slice }
+        Slice { until, from_first_ns, first: NIL, first_ended: false, from, is_of_others: false, ..slice }
     }
 
     /// Of programs that take turns in a file and have fallen apart, by how much one stream is behind another that gives way to it:
@@ -641,6 +634,7 @@ impl Streams {
             }
         }
         if stream.outstanding == 0 {
+            // What has been served is nothing to go on with.
             if let Some(slice) = self.slice.as_mut().filter(|slice| slice.successor == number) {
                 slice.successor = NIL;
             }
@@ -727,8 +721,7 @@ impl Streams {
     /// How long the stream that is being served is waited for: longer than usual if most who were late have come.
     fn patience_ns(&self, slice: Slice) -> u64 {
         let stream = &self.table[slice.stream as usize];
-        let is_known = stream.has_gone_on();
-        let is_longer = is_known && stream.late >= MOST && slice.waits();
+        let is_longer = stream.has_gone_on() && stream.late >= MOST && slice.waits();
         if is_longer { self.config.positioning_ns } else { stream.next.patience_ns(&self.config) }
     }
 
@@ -760,7 +753,7 @@ impl Streams {
     fn succeed(&mut self, slice: Slice) -> Option<Slice> {
         let ended = &self.table[slice.stream as usize];
         let (next, has_gone_on) = (ended.next, ended.has_gone_on());
-        let stream = self.table.get_mut(slice.successor as usize).filter(|stream| stream.outstanding > 0)?;
+        let stream = self.table.get_mut(slice.successor as usize)?;
         if stream.next.followed < FOLLOWED_MIN && next.followed > 0 && has_gone_on {
             stream.next = next.expected(FOLLOWED_MIN);
         }
