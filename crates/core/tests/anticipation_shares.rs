@@ -176,6 +176,41 @@ fn who_reads_files_of_one_block_has_a_share_where_most_go_on() {
     }
 }
 
+/// One that belongs to no stream and has one request at a time has its whole turn: the stream does not take the device while it
+/// thinks, nor beside what it has there.
+#[test]
+fn one_alone_that_belongs_to_no_stream_has_its_turn() {
+    for policy in sharing_by_slices() {
+        for in_flight_max in [1, 8] {
+            let (run, share) = beside_random(policy, READER, 1, in_flight_max);
+            let theirs_ns = POSITIONING_NS + u64::from(LEN) * NS_PER_BYTE + READER.think_ns;
+            let theirs = (run.done[1] * theirs_ns) as f64 / (10 * SECOND) as f64;
+            assert!(
+                theirs > 0.4 && share > 0.47,
+                "{policy}, {in_flight_max} in flight: {theirs} of the device, {share}"
+            );
+        }
+    }
+}
+
+/// The device is not kept for whom memory serves, nor for whom it would be kept in vain.
+#[test]
+fn a_stream_goes_on_beside_what_memory_serves_and_who_thinks_for_long() {
+    let absorbed = Process { op: Op::Write, sequential: false, ..READER };
+    let thinks = Process { sequential: false, think_ns: 20_000_000, ..READER };
+    for policy in sharing_by_slices() {
+        for (other, least) in [(absorbed, 0.9), (thinks, 0.72)] {
+            let mut run = Run::new(policy, &[READER, other], true, 12);
+            let config = EngineConfig { in_flight_max: 8, ..*run.engine.config() };
+            run.engine.set_limits(&config).unwrap();
+            let run = run.run(Time(10 * SECOND));
+            let alone = 10 * SECOND / (u64::from(LEN) * NS_PER_BYTE + READER.think_ns);
+            let share = run.done[0] as f64 / alone as f64;
+            assert!(share > least, "{policy}, {:?} after {} ns: {share}", other.op, other.think_ns);
+        }
+    }
+}
+
 /// A stream has its slice when the turn of the others is over, from the end of its first request on: by then the device has done what it
 /// took of the others in their turn.
 #[test]

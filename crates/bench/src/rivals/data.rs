@@ -17,6 +17,9 @@ pub(crate) const STREAM_FILES: usize = 32;
 /// Files that are written.
 pub(crate) const WRITTEN_FILES: usize = 8;
 const WRITTEN_BYTES: u64 = 32 << 20;
+/// Directory of files that are read one after the other, and their length: a few requests each.
+pub(crate) const SHORT_DIR: &str = "short";
+pub(crate) const SHORT_BYTES: u64 = 256 << 10;
 /// So much is there for each second of a run, more than a disk of today's models reads: nothing is read twice, so nothing comes
 /// from memory. Of a short run as much as of one of [`SECONDS_MIN`]: a program that is served before the others reads more than its
 /// share, and at the end of its files it would begin again, in memory.
@@ -33,12 +36,14 @@ pub(crate) enum Data {
     Streams,
     Shared,
     Written,
+    Short,
     Small,
     Database,
 }
 
 impl Data {
-    pub(crate) const ALL: [Data; 5] = [Data::Streams, Data::Shared, Data::Written, Data::Small, Data::Database];
+    pub(crate) const ALL: [Data; 6] =
+        [Data::Streams, Data::Shared, Data::Written, Data::Short, Data::Small, Data::Database];
     pub(crate) const SHARED: &str = "shared";
 
     pub(crate) fn stream(number: usize) -> String {
@@ -49,14 +54,14 @@ impl Data {
         format!("written-{number}")
     }
 
-    /// Its files and their length, of those that fio makes.
+    /// Its files and their length, of those that fio makes one by one.
     fn files(self, seconds: u32) -> Vec<(String, u64)> {
         let all = shared_bytes(seconds);
         match self {
             Data::Streams => (0..STREAM_FILES).map(|i| (Data::stream(i), all / STREAM_FILES as u64)).collect(),
             Data::Shared => vec![(Data::SHARED.to_owned(), shared_bytes(seconds))],
             Data::Written => (0..WRITTEN_FILES).map(|i| (Data::written(i), WRITTEN_BYTES)).collect(),
-            Data::Small | Data::Database => Vec::new(),
+            Data::Short | Data::Small | Data::Database => Vec::new(),
         }
     }
 }
@@ -64,6 +69,23 @@ impl Data {
 /// Length of the file that several read together.
 pub(crate) fn shared_bytes(seconds: u32) -> u64 {
     BYTES_PER_S * u64::from(seconds.max(SECONDS_MIN))
+}
+
+/// How many files are read one after the other, of data for a run of so many bytes: more than one who reads alone gets through, as
+/// opening the next one takes time.
+pub(crate) fn short_files(shared_bytes: u64) -> u64 {
+    shared_bytes / 2 / SHORT_BYTES
+}
+
+/// The short files below `dir`, as arguments of fio.
+pub(crate) fn short_args(dir: &Path, shared_bytes: u64) -> [OsString; 5] {
+    [
+        format!("--directory={}", dir.join(SHORT_DIR).display()).into(),
+        "--filename_format=$filenum".into(),
+        format!("--nrfiles={}", short_files(shared_bytes)).into(),
+        format!("--filesize={SHORT_BYTES}").into(),
+        "--openfiles=1".into(),
+    ]
 }
 
 /// Makes what is needed below `dir`, which is on an empty disk of so many bytes: file after file in a piece of its own, as
@@ -85,14 +107,23 @@ pub(crate) fn lay(runner: &Runner, dir: &Path, needs: &[Data], seconds: u32, dis
             reserve(&gaps[gaps.len() - 1], gap)?;
         }
     }
-    for (name, bytes) in &files {
+    let write = |args: &[OsString]| -> anyhow::Result<()> {
         let mut command = fio_command();
         command.args(["--name=lay", "--rw=write", "--bs=1m", "--end_fsync=1", "--do_verify=0", "--fallocate=none"]);
-        command.args(["--verify=crc32c", "--verify_state_save=0", VERIFIED]).arg(format!("--size={bytes}"));
-        check_fio(&runner.run(command.arg(format!("--filename={}", dir.join(name).display())))?)?;
+        command.args(["--verify=crc32c", "--verify_state_save=0", VERIFIED]);
+        check_fio(&runner.run(command.args(args))?).map(|_| ())
+    };
+    for (name, bytes) in &files {
+        write(&[format!("--size={bytes}").into(), format!("--filename={}", dir.join(name).display()).into()])?;
     }
     for gap in &gaps {
         fs::remove_file(gap).with_context(|| gap.display().to_string())?;
+    }
+    if needs.contains(&Data::Short) {
+        let short = dir.join(SHORT_DIR);
+        fs::create_dir(&short).with_context(|| short.display().to_string())?;
+        let in_order = ["--file_service_type=sequential".into(), format!("--bs={SHORT_BYTES}").into()];
+        write(&[&short_args(dir, shared_bytes(seconds))[..], &in_order].concat())?;
     }
     for (data, part) in [(Data::Small, "lay-small"), (Data::Database, "lay-database")] {
         if needs.contains(&data) {
@@ -116,12 +147,14 @@ fn reserve(path: &Path, bytes: u64) -> anyhow::Result<()> {
 /// # Errors
 /// If anything is not what was written.
 pub(crate) fn verify(runner: &Runner, dir: &Path, needs: &[Data], seconds: u32, direct: bool) -> anyhow::Result<()> {
-    for data in needs {
-        let Some((name, bytes)) = data.files(seconds).into_iter().next() else { continue };
+    let short = needs.contains(&Data::Short).then(|| (format!("{SHORT_DIR}/0"), SHORT_BYTES));
+    let firsts = needs.iter().filter_map(|data| data.files(seconds).into_iter().next());
+    for (name, bytes) in firsts.chain(short) {
         let bytes = bytes.min(16 << 20);
         let path = dir.join(name);
         let mut command = fio_command();
-        command.args(["--name=verify", "--rw=read", "--bs=1m", "--verify=crc32c", VERIFIED, "--verify_fatal=1"]);
+        command.args(["--name=verify", "--rw=read", "--verify=crc32c", VERIFIED, "--verify_fatal=1"]);
+        command.arg(format!("--bs={}", bytes.min(1 << 20)));
         command.args([format!("--size={bytes}"), format!("--direct={}", u8::from(direct))]);
         let output = runner.run(command.arg(format!("--filename={}", path.display())))?;
         check_fio(&output).with_context(|| format!("{} does not read as it was written", path.display()))?;

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::Path;
 
-use super::data::{Data, SMALL_DIRS, SMALL_FILES_OF_A_DIR, STREAM_FILES, WRITTEN_FILES};
+use super::data::{self, Data, SMALL_DIRS, SMALL_FILES_OF_A_DIR, STREAM_FILES, WRITTEN_FILES};
 
 /// What a workload's figure is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -65,6 +65,8 @@ enum Files {
     Shared,
     /// Files that are written, one for each job.
     Written,
+    /// Short ones, by one job, which opens one after the other.
+    Short,
 }
 
 /// Something that programs do.
@@ -91,6 +93,11 @@ const fn streams(name: &'static str, about: &'static str, direct: bool, group: &
 const K4: u32 = 4 << 10;
 const K16: u32 = 16 << 10;
 const K64: u32 = 64 << 10;
+
+const STREAM_AGAINST_FILES: &[Jobs] = &[
+    Jobs { name: "stream", ..jobs(1, Files::OwnOfHalf(1), "read", K64) },
+    Jobs { name: "files", ..jobs(1, Files::Short, "read", K64) },
+];
 
 /// All of them.
 pub(crate) const WORKLOADS: &[Workload] = &[
@@ -179,6 +186,24 @@ pub(crate) const WORKLOADS: &[Workload] = &[
             Jobs { name: "random", ..jobs(4, Files::OwnOfHalf(1), "randread", K4) },
         ],
     ),
+    Workload {
+        needs: &[Data::Streams, Data::Short],
+        ..streams(
+            "stream-against-files",
+            "1 sequential reader, 64K, against 1 that reads files of 256K one after the other, O_DIRECT",
+            true,
+            STREAM_AGAINST_FILES,
+        )
+    },
+    Workload {
+        needs: &[Data::Streams, Data::Short],
+        ..streams(
+            "stream-against-files-buffered",
+            "1 sequential reader, 64K, against 1 that reads files of 256K one after the other",
+            false,
+            STREAM_AGAINST_FILES,
+        )
+    },
     Workload {
         needs: &[Data::Written],
         ..streams("writers-4", "4 sequential writers, 64K, O_DIRECT", true, &[jobs(4, Files::Written, "write", K64)])
@@ -282,14 +307,17 @@ impl Jobs {
                 vec![Data::SHARED.to_owned()]
             }
             Files::Written => vec![Data::written(job as usize % WRITTEN_FILES)],
+            Files::Short => {
+                args.extend(data::short_args(dir, shared_bytes));
+                Vec::new()
+            }
         };
         let order = if rw.starts_with("rand") { "random" } else { "sequential" };
         let paths: Vec<String> = files.iter().map(|file| dir.join(file).display().to_string()).collect();
-        args.extend([
-            format!("--rw={rw}").into(),
-            format!("--file_service_type={order}").into(),
-            format!("--filename={}", paths.join(":")).into(),
-        ]);
+        args.extend([format!("--rw={rw}").into(), format!("--file_service_type={order}").into()]);
+        if !paths.is_empty() {
+            args.push(format!("--filename={}", paths.join(":")).into());
+        }
         args.extend(self.options.iter().map(OsString::from));
         args
     }

@@ -293,7 +293,7 @@ impl Engine {
         let since = entry.eligible_since().unwrap_or(now);
         entry.state = State::Queued { since, place: 0 };
         if let Some(streams) = &mut self.streams {
-            streams.show(slot);
+            streams.show(now, slot);
         }
         if self.prediction.is_none() || !self.join_delayed(now, slot) {
             self.enter_orders(now, slot);

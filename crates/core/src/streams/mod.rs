@@ -27,15 +27,17 @@
 
 mod anticipation;
 mod habit;
+mod others;
 mod places;
 mod stream;
 
-use crate::list::{Links, List, NIL};
+use crate::list::{Links, NIL};
 use crate::policy::Removal;
 use crate::queues::{Queues, Slot};
 use crate::request::{Request, Time};
 pub use anticipation::Anticipation;
 use habit::NEW;
+use others::Others;
 use places::{Places, Quiet};
 use stream::{BLANK, Stream};
 
@@ -70,18 +72,6 @@ pub(crate) enum Next {
     Continue(Slot),
     /// Nothing until then, unless a request of the stream arrives, or one that it would leave behind.
     Hold(Time),
-}
-
-/// Requests that belong to no stream worth waiting for.
-#[derive(Clone, Copy, Debug)]
-struct Others {
-    /// Those that are not dispatched, by arrival.
-    queued: List,
-    outstanding: u32,
-    /// When the last of them ended.
-    last: Option<Time>,
-    /// They have their turn until then.
-    turn_until: Time,
 }
 
 /// The stream that is being served.
@@ -125,7 +115,6 @@ pub(crate) struct Streams {
     /// The stream of each outstanding request ([`NIL`]: none), and whether it was worth waiting for.
     stream_of: Vec<(u32, bool)>,
     links: Links,
-    links_of_others: Links,
     arrivals: u64,
     /// The latest time at which it was asked what goes next.
     latest: Time,
@@ -167,14 +156,13 @@ impl Streams {
             quiet: Quiet::new(STREAMS),
             stream_of: vec![(NIL, true); capacity as usize],
             links: Links::new(capacity),
-            links_of_others: Links::new(capacity),
             arrivals: 0,
             latest: Time::ZERO,
             slice: None,
             served_last: NIL,
             device_at: NIL,
             ended_last: NIL,
-            others: Others { queued: List::new(), outstanding: 0, last: None, turn_until: Time::ZERO },
+            others: Others::new(capacity, &config),
             round: 1,
             busy: 0,
             idle_since: Time::ZERO,
@@ -206,7 +194,7 @@ impl Streams {
     /// The slice that is running is over, and so is the turn of what belongs to no stream.
     pub(crate) fn begin_anew(&mut self) {
         (self.slice, self.served_last) = (None, NIL);
-        (self.others.turn_until, self.others.last) = (Time::ZERO, None);
+        self.others.begin_anew();
     }
 
     /// A file's reads, or its writes.
@@ -236,25 +224,23 @@ impl Streams {
             stream.queued.push_back(&mut self.links, slot);
             self.stream_of[slot as usize] = (number as u32, true);
         }
-        self.show(slot);
+        self.show(now, slot);
     }
 
     /// A request that is not dispatched may be from now on: if it belongs to no stream worth waiting for, it has its turn with its like.
-    pub(crate) fn show(&mut self, slot: Slot) {
+    pub(crate) fn show(&mut self, now: Time, slot: Slot) {
         let (number, among_none) = self.stream_of[slot as usize];
         let stream = self.table.get(number as usize);
         if among_none && stream.is_none_or(|stream| !stream.is_worth(&self.config, self.go_on)) {
             self.stream_of[slot as usize].1 = false;
-            self.others.outstanding += 1;
-            self.others.queued.push_back(&mut self.links_of_others, slot);
+            self.others.show(now, slot, &self.config);
         }
     }
 
     /// A request that is not dispatched is kept back, not for the sake of a stream: until it is shown nobody waits for its turn.
     pub(crate) fn hide(&mut self, slot: Slot) {
         if !std::mem::replace(&mut self.stream_of[slot as usize].1, true) {
-            self.others.outstanding -= 1;
-            self.others.queued.remove(&mut self.links_of_others, slot);
+            self.others.hide(slot);
         }
     }
 
@@ -275,7 +261,7 @@ impl Streams {
 
     /// Nothing is outstanding.
     fn is_idle(&self) -> bool {
-        self.busy == 0 && self.others.outstanding == 0
+        self.busy == 0 && !self.others.are_outstanding()
     }
 
     /// A stream goes on with a request.
@@ -456,7 +442,7 @@ impl Streams {
         for &slot in slots {
             let (number, worth) = self.stream_of[slot as usize];
             if !worth {
-                self.others.queued.remove(&mut self.links_of_others, slot);
+                self.others.dispatched(slot);
             }
             let (comes_from, comes) = (self.device_at, self.device_at != number);
             let is_absorbed = self.table.get(number as usize).is_some_and(|stream| stream.is_absorbed(&self.config));
@@ -509,12 +495,6 @@ impl Streams {
         if others_wait { (longest_ns / 2).max(self.config.slice_ns) } else { longest_ns }
     }
 
-    /// There is something that belongs to no stream, or was a moment ago.
-    fn others_wait(&self, now: Time) -> bool {
-        let are_there = self.others.last.is_some_and(|last| now.since(last) < self.config.positioning_ns);
-        self.others.outstanding > 0 || are_there
-    }
-
     /// The slice that a stream gets of which a request was dispatched, or those behind it. `lowest`: of what is queued for its file.
     fn begin_slice(&mut self, now: Time, number: u32, lowest: Option<Slot>, overdue: bool) -> Option<Slice> {
         self.table.get(number as usize).filter(|stream| stream.is_worth(&self.config, self.go_on))?;
@@ -532,7 +512,7 @@ impl Streams {
             None => number,
         };
         self.served_last = number;
-        let wait = self.others_wait(now);
+        let wait = self.others.wait(now, &self.config);
         let slice_ns = self.slice_ns(wait);
         let stream = &mut self.table[number as usize];
         stream.gave_way = u64::MAX;
@@ -567,7 +547,7 @@ impl Streams {
     /// What belongs to no stream has no turn, or not any more: the stream that would give way to it has the slice that it was chosen for,
     /// whatever has come meanwhile.
     fn after_others(&mut self, now: Time, slice: Slice) -> Slice {
-        let whole_ns = self.slice_ns(self.others_wait(now));
+        let whole_ns = self.slice_ns(self.others.wait(now, &self.config));
         let stream = &mut self.table[slice.stream as usize];
         stream.round = self.round;
         let rest_ns = std::mem::take(&mut stream.rest_ns);
@@ -603,10 +583,7 @@ impl Streams {
     fn leave(&mut self, now: Time, slot: Slot, service_ns: Option<u64>) {
         let (number, worth) = std::mem::replace(&mut self.stream_of[slot as usize], (NIL, true));
         if !worth {
-            (self.others.outstanding, self.others.last) = (self.others.outstanding - 1, Some(now));
-            if service_ns.is_none() {
-                self.others.queued.remove(&mut self.links_of_others, slot);
-            }
+            self.others.ended(now, slot, service_ns);
         }
         let Some(stream) = self.table.get_mut(number as usize) else { return };
         match service_ns {
@@ -671,8 +648,15 @@ impl Streams {
             self.begin_anew();
         }
         let is_of_others = self.slice.is_none_or(|slice| slice.is_of_others);
-        if let Some(slot) = self.others.queued.front().filter(|_| is_of_others && now < self.others.turn_until) {
-            return Next::Continue(slot);
+        if is_of_others {
+            if let Some(slot) = self.others.first_in_turn(now) {
+                return Next::Continue(slot);
+            }
+            // Programs that take turns in a file come into step also meanwhile.
+            let is_of_one = self.slice.is_some_and(|slice| self.table[slice.stream as usize].is_of_one());
+            if let Some(until) = is_of_one.then(|| self.others.keep_until(now, &self.config)).flatten() {
+                return Next::Hold(until);
+            }
         }
         let Some(mut slice) = self.slice else { return Next::Free };
         if slice.is_of_others && now >= slice.until {
