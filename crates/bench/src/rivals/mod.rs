@@ -33,7 +33,7 @@ const POLICIES: [&str; 3] = ["hbrr", "to-agg", "hbrr+mq-deadline"];
 /// the kernel's schedulers and through mounts of Sluicegate, in turns. Needs root, FUSE, loop devices, fio, python3, and the
 /// program `sluice` beside this one. Everything is emulated but the programs, the file systems and the schedulers.
 ///
-/// All of it takes about 75 minutes, with --quick 21.
+/// All of it takes about 80 minutes, with --quick 23.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Print JSON

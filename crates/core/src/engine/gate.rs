@@ -162,8 +162,8 @@ impl Engine {
         if let Some(gate) = &mut self.gate {
             gate.plan = None;
         }
-        self.each_of(held, |engine, slot| engine.show(now, slot));
         self.end_stream_slice();
+        self.each_of(held, |engine, slot| engine.show(now, slot));
     }
 
     fn end_stream_slice(&mut self) {

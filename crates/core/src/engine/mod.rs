@@ -592,6 +592,9 @@ impl Engine {
         if self.gate.is_some() && self.hold(slot) {
             return;
         }
+        if let Some(streams) = &mut self.streams {
+            streams.show(now, slot);
+        }
         if self.prediction.is_none() || !self.join_delayed(now, slot) {
             self.enter_orders(now, slot);
         }

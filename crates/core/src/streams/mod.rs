@@ -13,7 +13,8 @@
 //!
 //! A slice is longer while few have requests: moving from one to the next costs a share of it, and a turn of all of them is
 //! short anyway. What belongs to no such stream has its turn, too: before a stream gets a second slice while others wait,
-//! they go first for one slice's time, in which one stream alone goes on beside them. While they wait slices are half as long.
+//! they go first for one slice's time, for which the device is kept for them; where they do not come one stream goes on. While they wait
+//! slices are half as long.
 //!
 //! Who is late now and then, as the machine is busy or a network lies between, is waited for as long as that pays, if most who were late came; and
 //! a slice that ends nevertheless is taken up where it was: others could go meanwhile, and need no turn for what it has not had.
@@ -205,7 +206,7 @@ impl Streams {
         mixed ^ mixed >> 32
     }
 
-    /// A request has become eligible.
+    /// A request has become eligible. It is to be shown, unless it is kept back.
     pub(crate) fn arrived(&mut self, now: Time, slot: Slot, request: &Request) {
         self.arrivals += 1;
         self.note_lull(now);
@@ -224,7 +225,6 @@ impl Streams {
             stream.queued.push_back(&mut self.links, slot);
             self.stream_of[slot as usize] = (number as u32, true);
         }
-        self.show(now, slot);
     }
 
     /// A request that is not dispatched may be from now on: if it belongs to no stream worth waiting for, it has its turn with its like.
@@ -233,7 +233,7 @@ impl Streams {
         let stream = self.table.get(number as usize);
         if among_none && stream.is_none_or(|stream| !stream.is_worth(&self.config, self.go_on)) {
             self.stream_of[slot as usize].1 = false;
-            self.others.show(now, slot, &self.config);
+            self.others.show(now, slot, number, &self.config);
         }
     }
 
@@ -653,8 +653,9 @@ impl Streams {
                 return Next::Continue(slot);
             }
             // Programs that take turns in a file come into step also meanwhile.
-            let is_of_one = self.slice.is_some_and(|slice| self.table[slice.stream as usize].is_of_one());
-            if let Some(until) = is_of_one.then(|| self.others.keep_until(now, &self.config)).flatten() {
+            let served = self.slice.map(|slice| slice.stream);
+            let of_one = served.filter(|served| self.table[*served as usize].is_of_one());
+            if let Some(until) = of_one.and_then(|served| self.others.keep_until(now, served, &self.config)) {
                 return Next::Hold(until);
             }
         }

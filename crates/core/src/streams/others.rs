@@ -2,7 +2,7 @@
 
 use super::Anticipation;
 use super::habit::{Habit, NEW};
-use crate::list::{Links, List};
+use crate::list::{Links, List, NIL};
 use crate::queues::Slot;
 use crate::request::Time;
 
@@ -13,7 +13,9 @@ pub(super) struct Others {
     queued: List,
     links: Links,
     outstanding: u32,
-    /// When the last of them ended.
+    /// The stream of the newest one ([`NIL`]: none).
+    newest_of: u32,
+    /// When the last of them was served.
     last: Option<Time>,
     /// They have their turn until then.
     pub(super) turn_until: Time,
@@ -21,6 +23,8 @@ pub(super) struct Others {
     next: Habit,
     /// The device is kept for that.
     is_awaited: bool,
+    /// It was, for as long as that pays, and it has not come since.
+    is_given_up: bool,
     /// How long they take, from dispatch to completion.
     takes_ns: f32,
 }
@@ -31,31 +35,35 @@ impl Others {
             queued: List::new(),
             links: Links::new(capacity),
             outstanding: 0,
+            newest_of: NIL,
             last: None,
             turn_until: Time::ZERO,
             next: Habit::NEW,
             is_awaited: false,
+            is_given_up: false,
             takes_ns: config.positioning_ns as f32,
         }
     }
 
     /// Their turn is over, and nobody is waited for.
     pub(super) fn begin_anew(&mut self) {
-        (self.turn_until, self.last, self.is_awaited) = (Time::ZERO, None, false);
+        (self.turn_until, self.last) = (Time::ZERO, None);
+        (self.is_awaited, self.is_given_up, self.newest_of) = (false, false, NIL);
     }
 
     pub(super) fn are_outstanding(&self) -> bool {
         self.outstanding > 0
     }
 
-    /// One that may go from now on.
-    pub(super) fn show(&mut self, now: Time, slot: Slot, config: &Anticipation) {
+    /// One of this stream may go from now on.
+    pub(super) fn show(&mut self, now: Time, slot: Slot, stream: u32, config: &Anticipation) {
         let gain = config.positioning_ns as f32;
-        let last = self.last.filter(|_| self.outstanding == 0 && now < self.turn_until);
-        if let Some(last) = last {
+        // Who comes only when a stream has gone on instead has been counted as missing.
+        let follows = self.outstanding == 0 && now < self.turn_until && !self.is_given_up;
+        if let Some(last) = self.last.filter(|_| follows) {
             self.next.note(Some((now.since(last) as f32).min(4.0 * gain)), gain);
         }
-        self.is_awaited = false;
+        (self.is_awaited, self.is_given_up, self.newest_of) = (false, false, stream);
         self.outstanding += 1;
         self.queued.push_back(&mut self.links, slot);
     }
@@ -76,10 +84,10 @@ impl Others {
             Some(ns) => {
                 self.outstanding -= 1;
                 self.takes_ns += NEW * (ns as f32 - self.takes_ns);
+                self.last = Some(now);
             }
             None => self.hide(slot),
         }
-        self.last = Some(now);
     }
 
     /// There are such requests, or there were a moment ago.
@@ -93,10 +101,11 @@ impl Others {
     }
 
     /// In their turn: until when the device is kept for them though none is queued. Who has one request at a time would have its turn for the first
-    /// one only, as a stream has more at the device by the time it has the next. Not for what memory serves: that and a stream go on together.
-    pub(super) fn keep_until(&mut self, now: Time, config: &Anticipation) -> Option<Time> {
+    /// one only, as a stream has more at the device by the time it has the next. Not for what memory serves: that and a stream go on together. Nor
+    /// for the first requests of the stream that is `served`, of which it was not known yet that it is one.
+    pub(super) fn keep_until(&mut self, now: Time, served: u32, config: &Anticipation) -> Option<Time> {
         let moves = self.takes_ns >= config.positioning_ns as f32 / 8.0;
-        if now >= self.turn_until || !moves {
+        if now >= self.turn_until || !moves || self.newest_of == served {
             return None;
         }
         if self.outstanding > 0 {
@@ -105,6 +114,7 @@ impl Others {
         let until = self.last?.after(self.next.patience_ns(config)).min(self.turn_until);
         if now >= until {
             if std::mem::take(&mut self.is_awaited) {
+                self.is_given_up = true;
                 self.next.missed();
             }
             return None;
