@@ -81,9 +81,10 @@ impl Context {
         self.ops == other.ops && (self.size == other.size || is_between) && self.apps == other.apps && are_files
     }
 
-    /// Whether the two differ at most in the order of requests and in how many wait: the same programs, served in another way.
+    /// Whether the two differ at most in the order of requests and in how many wait, and these may be the same programs that take turns in a file, in
+    /// step and apart. Of streams more wait now and less then.
     pub(super) fn is_reordered(&self, other: &Context) -> bool {
-        Context { order: other.order, depth: other.depth, ..*self } == *other
+        self.may_take_turns() && Context { order: other.order, depth: other.depth, ..*self } == *other
     }
 
     /// Whether it is of several files.

@@ -532,9 +532,14 @@ impl Selector {
                 let least = if self.settings.memory_below { 0.0 } else { CLEAR };
                 let most = alike.max(least).max(ACCIDENT_NOISE * noise);
                 let off = off.clamp(-most, most);
-                let to_gain = 0.5 / (value.weight + 2.0);
-                *level += (0.5 - to_gain) * off;
+                let (to_level, to_gain) = match place.compared {
+                    0 => (0.5 - 0.5 / (value.weight + 2.0), 0.5 / (value.weight + 2.0)),
+                    // As in a trial: the level is what another arm was seen to make of it.
+                    _ => (0.0, 1.0 / (value.weight + 1.0)),
+                };
+                *level += to_level * off;
                 value.gain += to_gain * off;
+                place.compared = place.compared.saturating_sub(1);
                 value.note(off);
             }
         }
@@ -625,6 +630,7 @@ impl Selector {
                     self.knowledge.contexts.get(&context).and_then(|known| known.arms.get(&self.names[self.arm]));
                 let mean = trial.sum / f64::from(trial.count.max(1));
                 place.level = place.level.map(|level| level + mean - known.map_or(mean, |value| value.gain));
+                place.compared = TRIAL_MAX;
             }
             return self.record(load, Why::TrialWon, None, text);
         }
@@ -743,7 +749,9 @@ impl Selector {
                 }
                 let text = format!("{:+.1} % expected", (own.exp() - 1.0) * 100.0);
                 let text = if own > 0.0 { text } else { format!("{text}, {IN_STEP}") };
-                return self.switch(best, Why::Better, text);
+                self.switch(best, Why::Better, text);
+                self.place.iter_mut().for_each(|place| place.compared = TRIAL_MAX);
+                return;
             }
         }
         if !by_model
@@ -756,7 +764,7 @@ impl Selector {
         }
     }
 
-    fn begin_trial(&mut self, at: usize, chain: u32) {
+    pub(super) fn begin_trial(&mut self, at: usize, chain: u32) {
         self.trials += 1;
         // What has expired is nothing to take the mean with.
         let (now_s, name) = (self.knowledge.clock_s, &self.names[at]);

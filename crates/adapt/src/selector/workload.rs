@@ -57,6 +57,8 @@ pub(super) struct Place {
     /// Judged windows at the arm in use since the last change, and by how much the last of them was off.
     pub(super) steady: u32,
     pub(super) off: f64,
+    /// Observations still to come that compare the arm in use with the one whose place it took a moment ago: it may have been luck.
+    pub(super) compared: u32,
     /// Observations from the first on, of one arm, that were far below what is usual; none: one was not, or there were enough.
     lows: Option<u32>,
     /// When an arm that anticipates was last given up for one that does not.
@@ -77,6 +79,7 @@ impl Place {
     /// Another arm is in force from now on.
     pub(super) fn change_arm(&mut self) {
         self.most = None;
+        self.compared = 0;
         self.parts.clear();
         self.lows = self.lows.filter(|lows| *lows == 0);
     }
@@ -314,7 +317,7 @@ impl Selector {
         self.reward.reset();
         self.meter.restart();
         if let Some(place) = &mut self.place {
-            (place.steady, place.level, place.lows) = (0, None, Some(0));
+            (place.steady, place.level, place.lows, place.compared) = (0, None, Some(0), 0);
             place.parts.clear();
         }
         if let Some(doubted) = &mut self.doubted {
@@ -434,6 +437,7 @@ impl Selector {
             level: None,
             steady: 0,
             off: 0.0,
+            compared: 0,
             lows: Some(0),
             gave_up_s: None,
             risen: 0.0,

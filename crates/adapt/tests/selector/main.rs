@@ -2,7 +2,8 @@
 //!
 //! A failure prints its seed.
 
-mod selector_bed;
+mod bed;
+mod streams;
 
 use std::collections::VecDeque;
 
@@ -11,7 +12,7 @@ use sluice_adapt::selector::{
 };
 use sluice_core::{DurationFeatures, OpFeatures, Time, WindowFeatures};
 
-use selector_bed::{Bed, PER_S, Random, WINDOW_NS, Workload, bed, host};
+use bed::{Bed, PER_S, Random, WINDOW_NS, Workload, bed, host};
 
 fn near_the_best_from_nothing(workload: impl Fn(&mut Bed) -> Workload, within_s: u64) {
     let mut shares = Vec::new();
