@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
-use sluice_adapt::selector::{BYTES_MAX, Device, Knowledge, Record, StateError, Why};
+use sluice_adapt::selector::{BYTES_MAX, Device, Knowledge, Record, Why};
 
 /// Size of a log that is given another name, so that a new one begins. With the one before there are two of them at most.
 const LOG_BYTES: u64 = 8 << 20;
@@ -154,12 +154,9 @@ pub(crate) fn remembered(path: &Path, use_it: impl FnOnce(Knowledge) -> anyhow::
 /// If what is there is to be left alone: it cannot be read, though it may be whole, or cannot be given another name.
 pub fn kept(path: &Path, device: Device) -> anyhow::Result<Option<Knowledge>> {
     let mut found = None;
-    let place = remembered(path, |known| match known.device {
-        other if other != device => Err(StateError::OtherDevice { wanted: device, found: other }.into()),
-        _ => {
-            found = Some(known);
-            Ok(())
-        }
+    let place = remembered(path, |known| {
+        found = Some(known.for_device(device)?);
+        Ok(())
     });
     anyhow::ensure!(place.path.is_some(), "{}", place.note.unwrap_or_default());
     Ok(found)

@@ -301,6 +301,12 @@ impl Learner {
         self.learned.decided
     }
 
+    /// Whether anything was learned that nobody has [taken](Learner::take_unsaved).
+    #[must_use]
+    pub fn has_unsaved(&self) -> bool {
+        self.unsaved
+    }
+
     /// Whether anything was learned since this was asked last.
     pub fn take_unsaved(&mut self) -> bool {
         std::mem::take(&mut self.unsaved)

@@ -9,6 +9,8 @@ use super::live::{STRADDLING, Selector, TRIAL_MAX};
 /// Expected improvement, as a logarithm, for which another arm is tried: with all the time for it left, and with next to none.
 const HOPE_MIN: f64 = 0.01;
 const HOPE_MAX: f64 = 0.1;
+/// Seconds that trying may have taken beyond what was allowed, at most: more than any trial takes.
+pub(super) const DEBT_MAX_S: f64 = 60.0;
 /// A window that ends so much earlier than the last one is of a clock that was set back.
 const LATE_NS: u64 = 1_000_000_000;
 
@@ -27,7 +29,7 @@ impl Selector {
         knowledge.clock_s += seconds;
         knowledge.budget_s = (knowledge.budget_s + share * seconds).min(most);
         if self.arm != self.incumbent {
-            knowledge.budget_s = (knowledge.budget_s - seconds).max(-most);
+            knowledge.budget_s = (knowledge.budget_s - seconds).max(-DEBT_MAX_S);
             self.tried_s += seconds;
         }
     }

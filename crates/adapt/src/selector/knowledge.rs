@@ -306,6 +306,18 @@ impl Knowledge {
         }
     }
 
+    /// The same of devices of this kind, as far as that is known: who does not know, or did not when this was learned, has the same devices for
+    /// all that is known. What may be spent on trying is no more than where nothing was learned.
+    ///
+    /// # Errors
+    /// If it is about devices of another kind.
+    pub fn for_device(self, device: Device) -> Result<Knowledge, super::StateError> {
+        if self.device != device && self.device != Device::Unknown && device != Device::Unknown {
+            return Err(super::StateError::OtherDevice { wanted: device, found: self.device });
+        }
+        Ok(Knowledge { device, budget_s: self.budget_s.min(device.burn_in_s()), ..self })
+    }
+
     /// The workload that looks like this class under an arm: the one that is named so, else the only one that does.
     pub(super) fn resolve(&self, class: Context, arm: &str) -> Context {
         let mut alike = self.contexts.iter().filter(|(_, known)| known.looks.get(arm) == Some(&class));

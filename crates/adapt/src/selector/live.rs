@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use sluice_core::Time;
 
+use super::budget::DEBT_MAX_S;
 use super::doubt::{Doubted, RISING_MAX, Rates};
 use super::explain::{Change, Pattern, Record, Why};
 use super::held::Aftermath;
@@ -295,11 +296,8 @@ impl Selector {
     /// # Errors
     /// If that is about other devices.
     pub fn remember(&mut self, knowledge: Knowledge) -> Result<(), StateError> {
-        if knowledge.device != self.settings.device {
-            return Err(StateError::OtherDevice { wanted: self.settings.device, found: knowledge.device });
-        }
-        let most = self.settings.device.burn_in_s();
-        self.knowledge = Knowledge { budget_s: knowledge.budget_s.clamp(-most, most), ..knowledge };
+        let knowledge = knowledge.for_device(self.settings.device)?;
+        self.knowledge = Knowledge { budget_s: knowledge.budget_s.max(-DEBT_MAX_S), ..knowledge };
         Ok(())
     }
 

@@ -9,6 +9,10 @@ impl Selector {
     /// The devices are of another kind, or more is known of them, for which there is this to choose from. What each arm has gained stays known: it was
     /// these devices. What is in force goes on. Of another kind as much may be tried as where nothing is known.
     pub fn set_device(&mut self, device: Device, mut arms: Vec<Arm>) {
+        if self.arm != self.incumbent {
+            // What was tried for a moment is not what is in use.
+            self.switch(self.incumbent, Why::TrialEnded, String::new());
+        }
         let settings = Settings { device, ..self.settings.clone() };
         // Where nothing moves nobody anticipates: that is another arm then, or one that there is.
         let moves = arms.iter().any(|arm| arm.anticipation);
@@ -59,9 +63,9 @@ impl Selector {
 
 #[cfg(test)]
 mod tests {
-    use sluice_core::{Anticipation, EngineConfig};
+    use sluice_core::{Anticipation, EngineConfig, Time, WindowFeatures};
 
-    use super::super::{Kind, arms};
+    use super::super::{Kind, Load, arms};
     use super::*;
 
     #[test]
@@ -81,13 +85,51 @@ mod tests {
     }
 
     #[test]
-    fn what_trying_has_taken_is_no_more_than_was_allowed() {
+    fn what_is_tried_for_a_moment_does_not_stay_because_the_device_is_another() {
+        let (host, settings) = (EngineConfig::default(), Settings::new(Kind::Bandit, Device::Unknown));
+        let unknown = arms(Device::Unknown, &host);
+        let mut selector = Selector::new(settings, unknown.clone(), &unknown[0], None).unwrap();
+        selector.begin_trial(1, 0);
+        let flash = arms(Device::Flash, &host);
+        selector.set_device(Device::Flash, flash);
+        assert_eq!((selector.arm(), selector.incumbent), (&unknown[0], selector.arm));
+        let log: Vec<Why> = std::iter::from_fn(|| selector.take_record()).map(|record| record.why).collect();
+        assert_eq!(log, [Why::Begin, Why::Trial, Why::TrialEnded, Why::NewDevice]);
+    }
+
+    #[test]
+    fn what_trying_has_taken_is_owed_and_no_more_than_a_minute() {
         let host = EngineConfig::default();
         let disk = arms(Device::Disk, &host);
         let mut selector =
             Selector::new(Settings::new(Kind::Bandit, Device::Disk), disk.clone(), &disk[0], None).unwrap();
         selector.remember(Knowledge { budget_s: -1e6, ..Knowledge::new(Device::Disk) }).unwrap();
-        assert_eq!(selector.knowledge().budget_s, -Device::Disk.burn_in_s());
+        assert_eq!(selector.knowledge().budget_s, -60.0);
+        // On flash a second is allowed, and a trial may take five.
+        let flash = arms(Device::Flash, &host);
+        let settings = Settings::new(Kind::Bandit, Device::Flash);
+        let mut selector = Selector::new(settings, flash.clone(), &flash[0], None).unwrap();
+        selector.begin_trial(1, 0);
+        let load = |at: u64| {
+            let (start, end) = (Time(at * 100_000_000), Time((at + 1) * 100_000_000));
+            Load::of(&WindowFeatures { start, end, ..WindowFeatures::default() })
+        };
+        (0..50).for_each(|at| selector.spend(&load(at)));
+        assert!((selector.knowledge().budget_s - (1.0 - 5.0 + 0.1)).abs() < 0.05, "{}", selector.knowledge().budget_s);
+    }
+
+    #[test]
+    fn what_was_learned_before_it_was_known_what_the_devices_are_is_about_them() {
+        let context = super::super::Context::parse("r2.q0.d1.f1.a0").unwrap();
+        let mut known = Knowledge { budget_s: 15.0, ..Knowledge::new(Device::Unknown) };
+        known.enter(context).credit("sjf", 0.3, 0.0);
+        let of =
+            |known: &Knowledge, device| known.clone().for_device(device).map(|known| (known.device, known.budget_s));
+        assert_eq!(of(&known, Device::Flash).unwrap(), (Device::Flash, 1.0));
+        assert_eq!(of(&known, Device::Disk).unwrap(), (Device::Disk, 15.0));
+        let disk = Knowledge { device: Device::Disk, ..known };
+        assert_eq!(of(&disk, Device::Unknown).unwrap(), (Device::Unknown, 15.0));
+        assert!(of(&disk, Device::Flash).is_err());
     }
 
     #[test]

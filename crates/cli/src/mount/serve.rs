@@ -195,7 +195,9 @@ fn select(
     if settings.selector() == Kind::Fixed {
         return Ok(None);
     }
-    let state = settings.learned.clone().or_else(|| mount_state(mountpoint, "selector"));
+    // What was learned of other devices says nothing of these, though they were mounted there, too.
+    let state = || mount_state(mountpoint, &format!("{}.selector", control::key(devices)));
+    let state = settings.learned.clone().or_else(state);
     if let (Some(calibrated), Some(state)) = (state_path(devices, "calibrated"), &state) {
         calibrate::adopt(&calibrated, state, device);
     }
