@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -117,12 +117,19 @@ struct Work {
     limits: Limits,
     selection: Option<Arc<Selection>>,
     place: Place,
+    /// It was sure once what the devices are, now or before.
+    was_decided: bool,
     is_kept: bool,
     saves_from: Instant,
     /// By how much moving takes longer, as the engines were told, and when it is looked at again.
     moving_ns: Option<f64>,
     looks_from: Instant,
     changes: u64,
+}
+
+/// By how much moving takes longer on such devices. By few batches it may seem to take less, which is no time.
+fn moving_ns(estimate: &Estimate, device: Device) -> Option<f64> {
+    estimate.positioning_ns.filter(|ns| device == Device::Disk && *ns > 0.0)
 }
 
 fn known_or(found: Device, given: Device) -> Device {
@@ -170,7 +177,8 @@ impl Learning {
         let place = state.map(|path| remembered(&mut learner, &path)).unwrap_or_default();
         let given = device;
         let device = known_or(learner.device(), given);
-        let moving_ns = learner.estimate().positioning_ns.filter(|_| device == Device::Disk);
+        let moving_ns = moving_ns(&learner.estimate(), device);
+        let was_decided = learner.device() != Device::Unknown;
         let work = Work {
             learner,
             rooms: (0..ground.engines()).map(|_| Vec::with_capacity(SERVED_MAX)).collect(),
@@ -179,6 +187,7 @@ impl Learning {
             limits,
             selection,
             place,
+            was_decided,
             is_kept: true,
             saves_from: Instant::now() + SAVE_PERIOD,
             moving_ns,
@@ -239,7 +248,8 @@ impl Learning {
         let _ = thread.join();
         let mut work = self.shared.work.lock();
         // Somebody who measured it may have written what is better than nothing.
-        if work.learner.take_unsaved() || !work.is_kept {
+        if work.is_to_save() {
+            work.learner.take_unsaved();
             work.keep();
         }
     }
@@ -253,9 +263,29 @@ impl Drop for Learning {
 
 /// Learns whenever devices have served something, until the end.
 fn run<G: Ground>(shared: &Shared, ground: &Weak<G>, rings: &Receiver<()>) {
-    while rings.recv().is_ok() && !shared.ends.load(Ordering::SeqCst) {
+    while let Some(rang) = wait(shared, rings) {
+        if shared.ends.load(Ordering::SeqCst) {
+            return;
+        }
+        if !rang {
+            calling_nobody(|| shared.work.lock().save_if_due(Instant::now()));
+            continue;
+        }
         let Some(ground) = ground.upgrade() else { return };
         calling_nobody(|| shared.work.lock().learn(&*ground));
+    }
+}
+
+/// Waits until devices have served something, or until what was learned is to be kept although they serve nothing; whether they have. None: they
+/// never will.
+fn wait(shared: &Shared, rings: &Receiver<()>) -> Option<bool> {
+    if !calling_nobody(|| shared.work.lock().is_to_save()) {
+        return rings.recv().ok().map(|()| true);
+    }
+    match rings.recv_timeout(SAVE_PERIOD) {
+        Ok(()) => Some(true),
+        Err(RecvTimeoutError::Timeout) => Some(false),
+        Err(RecvTimeoutError::Disconnected) => None,
     }
 }
 
@@ -270,9 +300,20 @@ impl Work {
         }
         self.act(ground);
         let now = Instant::now();
-        if now >= self.saves_from && (self.learner.take_unsaved() || !self.is_kept) {
+        self.save_if_due(now);
+    }
+
+    /// Whether something was learned that is not kept.
+    fn is_to_save(&self) -> bool {
+        self.learner.has_unsaved() || !self.is_kept
+    }
+
+    /// Keeps what was learned, if it is time for it.
+    fn save_if_due(&mut self, now: Instant) {
+        if now >= self.saves_from && self.is_to_save() {
+            self.learner.take_unsaved();
             self.keep();
-            self.saves_from = now + SAVE_PERIOD;
+            self.saves_from = Instant::now() + SAVE_PERIOD;
         }
     }
 
@@ -286,10 +327,9 @@ impl Work {
         }
         self.looks_from = now + LOOK_PERIOD;
         let estimate = self.learner.estimate();
-        let moving_ns = estimate.positioning_ns.filter(|_| found == Device::Disk && estimate.device == found);
-        let much_more = moving_ns.is_some_and(|ns| {
-            self.moving_ns.is_none_or(|before| !(1.0 / MUCH..=MUCH).contains(&(ns / before.max(1.0))))
-        });
+        let moving_ns = moving_ns(&estimate, found).filter(|_| estimate.device == found);
+        let is_much = |ns: f64, before: f64| !(1.0 / MUCH..=MUCH).contains(&(ns / before));
+        let much_more = moving_ns.is_some_and(|ns| self.moving_ns.is_none_or(|before| is_much(ns, before)));
         if !is_other && !much_more {
             return;
         }
@@ -310,8 +350,14 @@ impl Work {
         }
     }
 
+    /// Keeps what was learned. Another mount of the same directories may have found out meanwhile what this one has not.
     fn keep(&mut self) {
-        self.is_kept = self.place.keep(|path| save(&self.learner, path));
+        self.was_decided |= self.learner.device() != Device::Unknown;
+        let was_decided = self.was_decided;
+        self.is_kept = self.place.keep(|path| {
+            let others = if was_decided { Device::Unknown } else { remembered_device(path).0 };
+            if others == Device::Unknown { save(&self.learner, path) } else { Ok(()) }
+        });
     }
 }
 
@@ -321,4 +367,70 @@ impl Work {
 /// If it cannot be written.
 pub fn save(learner: &Learner, path: &Path) -> anyhow::Result<()> {
     crate::files::replace(path, learner.to_text().as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use sluice_core::{Op, PolicyConfig};
+    use sluice_runtime::{Scheduler, SchedulerConfig};
+
+    use super::*;
+
+    /// As a calibration finds a disk: 10 ms elsewhere, 1 ms in a row.
+    fn disk() -> Learner {
+        let points = [4096, 65_536, 1 << 20];
+        Learner::profiled(points.into_iter().flat_map(|size| [Op::Read, Op::Write].map(|op| (op, size, 1e6, 1e7))))
+    }
+
+    fn learning(state: &Path) -> (Arc<Scheduler>, Learning) {
+        let scheduler = Arc::new(Scheduler::start(SchedulerConfig::new(PolicyConfig::parse("sjf").unwrap())).unwrap());
+        let limits: Limits = Box::new(|_| EngineConfig::default());
+        let learn = Learn { page_cache: false, state: Some(state.to_owned()), device: Device::Unknown, limits };
+        let learning = Learning::start(&scheduler, learn, None).unwrap();
+        (scheduler, learning)
+    }
+
+    /// The selector's is, and says what these devices are.
+    #[test]
+    fn what_was_learned_is_kept_though_nothing_is_served() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = dir.path().join("device");
+        let (_scheduler, learning) = learning(&state);
+        let mut work = learning.shared.work.lock();
+        work.learner = disk();
+        work.is_kept = false;
+        work.save_if_due(Instant::now());
+        assert!(!state.exists() && work.is_to_save(), "not yet");
+        work.saves_from = Instant::now();
+        work.save_if_due(Instant::now());
+        assert!(!work.is_to_save());
+        assert_eq!(remembered_device(&state).0, Device::Disk);
+    }
+
+    /// Two mounts of one directory keep it in one file.
+    #[test]
+    fn who_has_not_found_out_leaves_what_another_has() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = dir.path().join("device");
+        let (_scheduler, undecided) = learning(&state);
+        undecided.shared.work.lock().keep();
+        assert_eq!(remembered_device(&state).0, Device::Unknown);
+        save(&disk(), &state).unwrap();
+        undecided.shared.work.lock().is_kept = false;
+        undecided.end();
+        assert_eq!(remembered_device(&state).0, Device::Disk);
+        // Who had, and doubts it now, says so.
+        let (_scheduler, doubts) = learning(&state);
+        let mut work = doubts.shared.work.lock();
+        work.learner = Learner::new(false);
+        work.keep();
+        assert_eq!(remembered_device(&state).0, Device::Unknown);
+    }
+
+    #[test]
+    fn moving_that_seems_to_take_less_than_none_is_no_time() {
+        let of = |ns| moving_ns(&Estimate { positioning_ns: Some(ns), ..Estimate::default() }, Device::Disk);
+        assert_eq!((of(-5e6), of(8e6)), (None, Some(8e6)));
+        assert_eq!(moving_ns(&Estimate { positioning_ns: Some(8e6), ..Estimate::default() }, Device::Flash), None);
+    }
 }
