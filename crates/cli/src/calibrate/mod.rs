@@ -283,8 +283,7 @@ impl Work<'_> {
     fn keep(&self, progress: &mut Progress) {
         progress.spent_s = (self.before_s + self.began.elapsed().as_secs_f64()).min(progress.task.budget_s);
         let Some(path) = &self.kept else { return };
-        let text = serde_json::to_vec(&*progress).expect("numbers and texts");
-        if let Err(error) = sluice_select::replace(path, &text) {
+        if let Err(error) = sluice_select::replace(path, &progress.to_bytes()) {
             tracing::warn!("if this is interrupted it will begin anew: {error:#}");
         }
     }
@@ -472,14 +471,14 @@ pub(crate) fn adopt(calibrated: &Path, learned: &Path, device: Device) {
 }
 
 fn begin_with(calibrated: &Path, learned: &Path, device: Device) -> anyhow::Result<()> {
-    let mut known = sluice_select::load(calibrated)?;
-    if known.device != device {
+    let known = sluice_select::load(calibrated)?;
+    let found = known.device;
+    let Ok(mut known) = known.for_device(device) else {
         tracing::warn!(
-            "what was found by sluice calibrate is about {}, and this mount has {device}: it is not begun with",
-            known.device
+            "what was found by sluice calibrate is about {found}, and this mount has {device}: it is not begun with"
         );
         return Ok(());
-    }
+    };
     if let Some(own) = sluice_select::kept(learned, device)? {
         known.merge(&own).context("what the mount has learned stays as it is")?;
         // Of these a calibration knows nothing.
@@ -547,7 +546,13 @@ mod tests {
             let all = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path());
             all.filter(|path| path.to_string_lossy().contains(".damaged-")).collect::<Vec<_>>()
         };
-        for text in [know("w1.q0.d1.f1.a0", Device::Unknown).to_text(), "damaged".to_owned()] {
+        std::fs::write(&own, know("w2.q0.d1.f1.a0", Device::Unknown).to_text()).unwrap();
+        touch();
+        adopt(&calibrated, &own, Device::Disk);
+        let both = sluice_select::load(&own).unwrap();
+        assert_eq!((both.device, both.contexts.len()), (Device::Disk, 2), "it did not know what these devices are");
+        assert_eq!(aside().len(), 0);
+        for text in [know("w1.q0.d1.f1.a0", Device::Flash).to_text(), "damaged".to_owned()] {
             std::fs::write(&own, &text).unwrap();
             touch();
             adopt(&calibrated, &own, Device::Disk);

@@ -86,10 +86,24 @@ impl Progress {
     /// What was done before, if it was the same.
     pub(super) fn load(path: Option<&Path>, task: &Task) -> Progress {
         let text = path.and_then(|path| std::fs::read(path).ok());
-        let known: Option<Progress> = text.and_then(|text| serde_json::from_slice(&text).ok());
         // Whatever cannot be read is begun anew: it is a few minutes' work.
+        let known = text.and_then(|text| Progress::read(&text));
         let known = known.filter(|known| known.task == *task && (0.0..=task.budget_s).contains(&known.spent_s));
         known.unwrap_or_else(|| Progress { task: task.clone(), ..Progress::default() })
+    }
+
+    /// As it is kept: JSON, and its CRC-32 on a line of its own.
+    pub(super) fn to_bytes(&self) -> Vec<u8> {
+        let mut text = serde_json::to_vec(self).expect("numbers and texts");
+        let sum = crc32fast::hash(&text);
+        text.extend_from_slice(format!("\n{sum:08x}\n").as_bytes());
+        text
+    }
+
+    fn read(text: &[u8]) -> Option<Progress> {
+        let body = text.len().checked_sub("\n01234567\n".len()).map(|end| &text[..end])?;
+        let known: Progress = serde_json::from_slice(body).ok()?;
+        (known.to_bytes() == text).then_some(known)
     }
 
     /// Pattern and arm that come next, of so many rounds; none when all is done.
@@ -153,7 +167,7 @@ mod tests {
             let rate = 1e8 * (arm + 1) as f64;
             progress.cell(pattern, &arms[arm]).add(&[rate, rate], look);
             progress.spent_s += 0.5;
-            std::fs::write(&path, serde_json::to_vec(&progress).unwrap()).unwrap();
+            std::fs::write(&path, progress.to_bytes()).unwrap();
             let again = Progress::load(Some(&path), &task);
             assert_eq!(again, progress);
             progress = again;
@@ -174,8 +188,15 @@ mod tests {
         progress.cell(3, &arms[1]).slots = 2;
         let other = Task { budget_s: 61.0, ..task.clone() };
         assert_eq!(Progress::load(Some(&path), &other).cells.len(), 0);
-        std::fs::write(&path, "{").unwrap();
-        assert_eq!(Progress::load(Some(&path), &task).spent_s, 0.0);
+        let whole = progress.to_bytes();
+        for at in (0..whole.len()).step_by(whole.len() / 200) {
+            // Digits become other digits.
+            let damaged = [&whole[..at], &[whole[at] ^ 1], &whole[at + 1..]].concat();
+            for text in [&damaged, &whole[..at]] {
+                std::fs::write(&path, text).unwrap();
+                assert_eq!(Progress::load(Some(&path), &task).cells.len(), 0, "at {at}");
+            }
+        }
         assert_eq!(Progress::load(None, &task).cells.len(), 0);
     }
 }

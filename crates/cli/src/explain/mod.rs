@@ -18,6 +18,8 @@ use crate::{input, output};
 const LINE_MAX: usize = 16 << 10;
 /// Most lines of a log that are looked at; the last ones count.
 const LINES_MAX: usize = 1 << 20;
+/// Seconds by which a line may be older than the one before it.
+const LATE_S: f64 = 1.0;
 
 /// No selector runs for longer, three centuries, and no device moves more, in MB/s: a line that says more is damaged, and nothing could
 /// be drawn to scale with it.
@@ -113,12 +115,13 @@ fn read(args: &Args) -> anyhow::Result<Timeline> {
             continue;
         }
         match serde_json::from_slice::<Record>(&line) {
-            Ok(record) if can_be(&record) => {
-                // Times begin anew with each start.
-                if record.why == Why::Begin || records.last().is_some_and(|last| record.t < last.t) {
+            Ok(mut record) if can_be(&record) => {
+                // Times begin anew with each start. Of several engines one may be seen late.
+                if record.why == Why::Begin || records.last().is_some_and(|last| record.t < last.t - LATE_S) {
                     records.clear();
                     emulated = record.why == Why::Begin && record.text.contains("emulated");
                 }
+                record.t = records.last().map_or(record.t, |last| last.t.max(record.t));
                 records.push(record);
                 if records.len() > 2 * LINES_MAX {
                     records.drain(..LINES_MAX);
