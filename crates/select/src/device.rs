@@ -117,8 +117,6 @@ struct Work {
     limits: Limits,
     selection: Option<Arc<Selection>>,
     place: Place,
-    /// It was sure once what the devices are, now or before.
-    was_decided: bool,
     is_kept: bool,
     saves_from: Instant,
     /// By how much moving takes longer, as the engines were told, and when it is looked at again.
@@ -178,7 +176,6 @@ impl Learning {
         let given = device;
         let device = known_or(learner.device(), given);
         let moving_ns = moving_ns(&learner.estimate(), device);
-        let was_decided = learner.device() != Device::Unknown;
         let work = Work {
             learner,
             rooms: (0..ground.engines()).map(|_| Vec::with_capacity(SERVED_MAX)).collect(),
@@ -187,7 +184,6 @@ impl Learning {
             limits,
             selection,
             place,
-            was_decided,
             is_kept: true,
             saves_from: Instant::now() + SAVE_PERIOD,
             moving_ns,
@@ -338,6 +334,8 @@ impl Work {
         if is_other {
             tracing::info!("these are {found}: {}", estimate.reason);
             (self.device, self.changes) = (found, self.changes + 1);
+            // What the selector keeps is about these from now on.
+            self.saves_from = now;
         }
         match &self.selection {
             Some(selection) if is_other => selection.set_device(ground, found, limits),
@@ -352,11 +350,11 @@ impl Work {
 
     /// Keeps what was learned. Another mount of the same directories may have found out meanwhile what this one has not.
     fn keep(&mut self) {
-        self.was_decided |= self.learner.device() != Device::Unknown;
-        let was_decided = self.was_decided;
-        self.is_kept = self.place.keep(|path| {
-            let others = if was_decided { Device::Unknown } else { remembered_device(path).0 };
-            if others == Device::Unknown { save(&self.learner, path) } else { Ok(()) }
+        let is_decided = self.learner.device() != Device::Unknown;
+        self.is_kept = self.place.keep(|path| match remembered_device(path).0 {
+            Device::Unknown => save(&self.learner, path),
+            _ if is_decided => save(&self.learner, path),
+            _ => Ok(()),
         });
     }
 }
@@ -419,12 +417,6 @@ mod tests {
         undecided.shared.work.lock().is_kept = false;
         undecided.end();
         assert_eq!(remembered_device(&state).0, Device::Disk);
-        // Who had, and doubts it now, says so.
-        let (_scheduler, doubts) = learning(&state);
-        let mut work = doubts.shared.work.lock();
-        work.learner = Learner::new(false);
-        work.keep();
-        assert_eq!(remembered_device(&state).0, Device::Unknown);
     }
 
     #[test]

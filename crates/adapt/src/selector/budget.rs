@@ -9,7 +9,7 @@ use super::live::{STRADDLING, Selector, TRIAL_MAX};
 /// Expected improvement, as a logarithm, for which another arm is tried: with all the time for it left, and with next to none.
 const HOPE_MIN: f64 = 0.01;
 const HOPE_MAX: f64 = 0.1;
-/// Seconds that trying may have taken beyond what was allowed, at most: more than any trial takes.
+/// Seconds that trying may have taken beyond what was allowed, at most: more than a trial of windows of a quarter of a second takes.
 pub(super) const DEBT_MAX_S: f64 = 60.0;
 /// A window that ends so much earlier than the last one is of a clock that was set back.
 const LATE_NS: u64 = 1_000_000_000;

@@ -306,13 +306,13 @@ impl Knowledge {
         }
     }
 
-    /// The same of devices of this kind, as far as that is known: who does not know, or did not when this was learned, has the same devices for
-    /// all that is known. What may be spent on trying is no more than where nothing was learned.
+    /// The same of devices of this kind: what was learned before it was known what the devices are is theirs. What may be spent on trying is no more
+    /// than where nothing was learned.
     ///
     /// # Errors
-    /// If it is about devices of another kind.
+    /// If it is about devices of another kind, or it is not known whether these are of that kind.
     pub fn for_device(self, device: Device) -> Result<Knowledge, super::StateError> {
-        if self.device != device && self.device != Device::Unknown && device != Device::Unknown {
+        if self.device != device && self.device != Device::Unknown {
             return Err(super::StateError::OtherDevice { wanted: device, found: self.device });
         }
         Ok(Knowledge { device, budget_s: self.budget_s.min(device.burn_in_s()), ..self })

@@ -530,12 +530,12 @@ impl Selector {
                 let least = if self.settings.memory_below { 0.0 } else { CLEAR };
                 let most = alike.max(least).max(ACCIDENT_NOISE * noise);
                 let off = off.clamp(-most, most);
-                let (to_level, to_gain) = match place.compared {
-                    0 => (0.5 - 0.5 / (value.weight + 2.0), 0.5 / (value.weight + 2.0)),
+                let to_gain = match place.compared {
+                    0 => 0.5 / (value.weight + 2.0),
                     // As in a trial: the level is what another arm was seen to make of it.
-                    _ => (0.0, 1.0 / (value.weight + 1.0)),
+                    _ => 1.0 / (value.weight + 1.0),
                 };
-                *level += to_level * off;
+                *level += (0.5 - to_gain).max(0.0) * off;
                 value.gain += to_gain * off;
                 place.compared = place.compared.saturating_sub(1);
                 value.note(off);
