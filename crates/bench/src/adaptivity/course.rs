@@ -56,6 +56,36 @@ impl Course {
     }
 }
 
+/// How soon a selector follows the phases of a [`Course`].
+#[derive(Clone, Debug)]
+pub(super) struct Pursuit {
+    course: Course,
+    /// The arms that are as good as the best one, of each phase.
+    good: Vec<Vec<String>>,
+    /// Windows that have closed in the phase that is under way, with that in which it began.
+    closed: u32,
+    at: usize,
+    /// At the end of which of its windows, from 1, the first of them was in force, of each phase.
+    pub(super) windows: Vec<Option<u32>>,
+}
+
+impl Pursuit {
+    pub(super) fn new(course: Course, good: Vec<Vec<String>>) -> Pursuit {
+        let windows = vec![None; good.len()];
+        Pursuit { course, good, closed: 0, at: 0, windows }
+    }
+
+    /// Takes a window, and the arm that is in force from its end on. One in which a phase has ended is the first of the next one.
+    pub(super) fn see(&mut self, window: &WindowFeatures, arm: &str) {
+        self.course.see(window);
+        let phase = self.course.phase();
+        self.closed = if std::mem::replace(&mut self.at, phase) == phase { self.closed + 1 } else { 1 };
+        if self.windows[phase].is_none() && self.good[phase].iter().any(|good| good == arm) {
+            self.windows[phase] = Some(self.closed);
+        }
+    }
+}
+
 /// Who chooses while a [`Course`] is followed.
 pub(super) struct Followed<'a> {
     pub(super) course: Course,
@@ -147,6 +177,19 @@ mod tests {
         course.see(&window(2000, 4000, 200, 0));
         assert_eq!(course.seconds(4.5), [1.5, 0.5, 2.5], "the last one ends with the run");
         assert_eq!(Course::new([100].into_iter()).seconds(3.0), [3.0]);
+    }
+
+    #[test]
+    fn a_phase_is_followed_when_an_arm_that_is_good_for_it_is_in_force() {
+        let course = Course::new([100, 100, 100].into_iter());
+        let good =
+            [&["noop"][..], &["sjf", "hbrr"], &["sjf"]].map(|arms| arms.iter().map(|arm| (*arm).to_owned()).collect());
+        let mut pursuit = Pursuit::new(course, good.into());
+        let windows = [(60, "noop"), (60, "noop"), (20, "noop"), (20, "hbrr"), (20, "sjf"), (80, "hbrr"), (20, "hbrr")];
+        for (at, (moved, arm)) in (0..).zip(windows) {
+            pursuit.see(&window(at * 10, at * 10 + 10, moved, 0), arm);
+        }
+        assert_eq!(pursuit.windows, [Some(1), Some(3), None], "the second one began in the second window");
     }
 
     #[test]

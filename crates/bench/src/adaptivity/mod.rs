@@ -1,6 +1,7 @@
 //! `sluice-bench adaptivity`: what choosing while running brings, simulated and for real.
 
 mod course;
+mod mixes;
 mod overhead;
 mod real;
 mod simulated;

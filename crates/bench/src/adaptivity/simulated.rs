@@ -17,13 +17,17 @@ use sluice_notation::counted;
 use sluice_sim::scenario::{Place, Plan};
 use sluice_sim::{Adaptive, Options, Selector, Setup, simulate_with};
 
-use super::Args;
-use super::course::{Clairvoyant, Course, Followed, Nobody};
+use super::course::{Clairvoyant, Course, Followed, Nobody, Pursuit};
+use super::{Args, mixes};
 use crate::random::SplitMix64;
 use crate::statistics::quartiles;
 
 /// Share of what the best arm of each phase gives.
 const BAR: f64 = 0.97;
+/// Share of the best arm's rate from which on another one is as good for a pattern.
+const AS_GOOD: f64 = 0.97;
+/// Windows within which a change is to be followed.
+const FOLLOWED: u32 = 2;
 /// Phases of a run, and how many patterns they are of.
 const PHASES: usize = 16;
 const KINDS: usize = 5;
@@ -54,12 +58,33 @@ const PATTERNS: [(&str, &str); 8] = [
     ("large 1M reads", "request = '1M'\nfile = 'large'"),
 ];
 
-/// How long phases last when served best, in seconds.
-const LENGTHS: [(&str, f64, f64); 3] =
-    [("phases of 2 to 5 s", 2.0, 5.0), ("phases of 2 to 30 s", 2.0, 30.0), ("phases of 10 to 30 s", 10.0, 30.0)];
+/// Runs of one kind.
+struct Cell {
+    name: &'static str,
+    /// How long phases last when served best, in seconds.
+    least_s: f64,
+    most_s: f64,
+    /// Each phase has different programs at once.
+    is_mixed: bool,
+}
 
-/// A pattern, and its bytes of each process.
+const fn cell(name: &'static str, least_s: f64, most_s: f64, is_mixed: bool) -> Cell {
+    Cell { name, least_s, most_s, is_mixed }
+}
+
+const CELLS: [Cell; 4] = [
+    cell("phases of 2 to 5 s", 2.0, 5.0, false),
+    cell("phases of 2 to 30 s", 2.0, 30.0, false),
+    cell("phases of 10 to 30 s", 10.0, 30.0, false),
+    cell("mixes of 5 to 30 s", 5.0, 30.0, true),
+];
+
+/// A pattern or, from their number on, a mix; and its bytes of each process, in the mean of all.
 type Phase = (usize, u64);
+
+fn name_of(kind: usize) -> &'static str {
+    PATTERNS.get(kind).map_or_else(|| mixes::MIXES[kind - PATTERNS.len()].0, |(name, _)| name)
+}
 
 #[derive(Clone, Debug, Serialize)]
 struct Row {
@@ -85,6 +110,9 @@ struct Row {
     best_fixed_mb_s: f64,
     worst_fixed_mb_s: f64,
     noop_mb_s: f64,
+    /// There are none in the simulator.
+    best_kernel: Option<String>,
+    best_kernel_mb_s: Option<f64>,
     policy_changes: u64,
     /// Share of the time spent on trying.
     tried: f64,
@@ -103,6 +131,8 @@ struct PhaseRow {
     sequence_arm: String,
     adaptive_s: f64,
     remembering_s: f64,
+    /// Again: at the end of which of the phase's windows an arm was in force that is as good as the best one for its pattern alone, 1 for that in which it began; none: it never was.
+    followed_windows: Option<u32>,
     /// With each arm from beginning to end of the run.
     fixed_s: BTreeMap<String, f64>,
 }
@@ -127,6 +157,8 @@ struct Report {
     /// The same against the best sequence.
     worst_of_sequence: f64,
     mean_of_sequence: f64,
+    /// Again: share of the phases, but for the first of each run, in which an arm as good as the best one was in force within two windows.
+    followed: f64,
 }
 
 /// Tells how long choosing takes.
@@ -135,6 +167,8 @@ struct Timed {
     took: Duration,
     windows: u64,
     log: Option<BufWriter<File>>,
+    /// How soon it follows, if that is of interest.
+    pursuit: Option<Pursuit>,
 }
 
 impl Selector for Timed {
@@ -152,6 +186,9 @@ impl Selector for Timed {
         if let Place::Server(server) = place
             && let Some(selector) = self.adaptive.server(server)
         {
+            if let Some(pursuit) = &mut self.pursuit {
+                pursuit.see(features, &selector.arm().to_string());
+            }
             while let Some(mut record) = selector.take_record() {
                 if record.why == Why::Begin {
                     record.text = "emulated devices, simulated".to_owned();
@@ -184,17 +221,22 @@ struct Bed {
     in_flight: u32,
     /// By which selectors choose.
     window: String,
+    /// For the traces of mixes.
+    dir: tempfile::TempDir,
 }
 
 impl Bed {
-    fn new(model: &str, window_ms: u64) -> anyhow::Result<Bed> {
+    /// `mixed`: with mixes.
+    fn new(model: &str, window_ms: u64, mixed: bool) -> anyhow::Result<Bed> {
         let rotates = sluice_device::model(model.trim_end_matches(CACHED), 1)?.rotates();
         let host = EngineConfig { anticipation: Some(anticipation()), ..Default::default() };
         let (device, in_flight) = if rotates { (Device::Disk, 8) } else { (Device::Flash, 32) };
         let arms = arms(device, &host);
         let window = format!("{window_ms}ms");
-        let mut bed = Bed { model: model.to_owned(), arms, rates: Vec::new(), in_flight, window };
-        for pattern in 0..PATTERNS.len() {
+        let dir = tempfile::tempdir()?;
+        let mut bed = Bed { model: model.to_owned(), arms, rates: Vec::new(), in_flight, window, dir };
+        let kinds = PATTERNS.len() + if mixed { mixes::MIXES.len() } else { 0 };
+        for pattern in 0..kinds {
             let of_arm = |arm: &Arm| -> anyhow::Result<f64> {
                 let mut data = 256 << 10;
                 loop {
@@ -226,8 +268,15 @@ impl Bed {
             policy.join(" "),
             self.in_flight
         );
-        for (pattern, data) in phases {
-            text += &format!("[[application.phase]]\ndata = {data}\nbarrier = 'phase'\n{}\n", PATTERNS[*pattern].1);
+        for (kind, data) in phases {
+            let what = match PATTERNS.get(*kind) {
+                Some((_, keys)) => format!("data = {data}\n{keys}"),
+                None => {
+                    let trace = mixes::trace(self.dir.path(), kind - PATTERNS.len(), data * PROCESSES)?;
+                    format!("pattern = 'trace'\ntrace = '{}'", trace.display())
+                }
+            };
+            text += &format!("[[application.phase]]\nbarrier = 'phase'\n{what}\n");
         }
         Ok(Plan::parse(&text, "adaptivity", Path::new(""), &[], &[])?)
     }
@@ -260,9 +309,11 @@ impl Bed {
     }
 
     /// Phases of a seed, each of about so many seconds with the arm that is best for it.
-    fn phases(&self, seed: u64, (least, most): (f64, f64)) -> Vec<Phase> {
+    fn phases(&self, seed: u64, cell: &Cell) -> Vec<Phase> {
+        let Cell { least_s: least, most_s: most, is_mixed, .. } = *cell;
         let mut random = SplitMix64(seed);
-        let kinds = random.shuffled(PATTERNS.len());
+        let (first, count) = if is_mixed { (PATTERNS.len(), mixes::MIXES.len()) } else { (0, PATTERNS.len()) };
+        let kinds: Vec<usize> = random.shuffled(count).into_iter().map(|kind| first + kind).collect();
         let mut last = usize::MAX;
         let phase = |_| {
             let mut kind = kinds[(random.next() % KINDS as u64) as usize];
@@ -325,9 +376,16 @@ impl Bed {
         all.into_iter().min_by(|a, b| a.1.seconds.total_cmp(&b.1.seconds)).context("three")
     }
 
+    /// The arms that are as good as the best one for a pattern.
+    fn good(&self, kind: usize) -> Vec<String> {
+        let most = self.rates[kind].iter().copied().fold(0.0, f64::max);
+        let arms = self.arms.iter().zip(&self.rates[kind]);
+        arms.filter(|(_, rate)| **rate >= AS_GOOD * most).map(|(arm, _)| arm.to_string()).collect()
+    }
+
     /// A row, and what was learned from nothing.
-    fn row(&self, name: &str, lengths: (f64, f64), seed: u64, costs: &mut Costs) -> anyhow::Result<(Row, Knowledge)> {
-        let phases = self.phases(seed, lengths);
+    fn row(&self, cell: &Cell, seed: u64, costs: &mut Costs) -> anyhow::Result<(Row, Knowledge)> {
+        let phases = self.phases(seed, cell);
         let alone = self.alone(&phases, seed)?;
         let fixed =
             self.arms.iter().map(|arm| self.fixed(&phases, arm, seed)).collect::<anyhow::Result<Vec<Timing>>>()?;
@@ -338,7 +396,9 @@ impl Bed {
         let selector = own.adaptive.server(0).context("no window has closed")?;
         let (told, knowledge) = (selector.explain(), selector.knowledge().clone());
         let mut again = self.selector(&phases, seed, Some(&knowledge), costs.logs[1].take())?;
+        again.pursuit = Some(Pursuit::new(course(&phases), phases.iter().map(|(kind, _)| self.good(*kind)).collect()));
         let (remembering, _) = self.adaptive(&phases, seed, &mut again)?;
+        let followed = again.pursuit.take().map(|pursuit| pursuit.windows).unwrap_or_default();
         for log in [own.log.as_mut(), again.log.as_mut()].into_iter().flatten() {
             log.flush().context("the log of decisions")?;
         }
@@ -349,17 +409,18 @@ impl Bed {
         let slowest = fixed.iter().map(|timing| timing.seconds).fold(0.0, f64::max);
         let noop = self.arms.iter().position(|arm| arm.to_string() == "noop").context("noop is an arm")?;
         let phase = |(at, (kind, _)): (usize, &Phase)| PhaseRow {
-            pattern: PATTERNS[*kind].0,
+            pattern: name_of(*kind),
             alone_s: alone[at].1,
             alone_arm: self.arms[alone[at].0].to_string(),
             sequence_s: sequence.phases[at],
             sequence_arm: self.arms[arms[at]].to_string(),
             adaptive_s: cold.phases[at],
             remembering_s: remembering.phases[at],
+            followed_windows: followed[at],
             fixed_s: self.arms.iter().zip(&fixed).map(|(arm, timing)| (arm.to_string(), timing.phases[at])).collect(),
         };
         let row = Row {
-            workload: name.to_owned(),
+            workload: cell.name.to_owned(),
             device: self.model.clone(),
             seed,
             real: false,
@@ -373,6 +434,8 @@ impl Bed {
             best_fixed_mb_s: mb / fixed[fastest].seconds,
             worst_fixed_mb_s: mb / slowest,
             noop_mb_s: mb / fixed[noop].seconds,
+            best_kernel: None,
+            best_kernel_mb_s: None,
             policy_changes,
             tried: told.tried_s / told.loaded_s.max(1e-9),
             seconds: cold.seconds,
@@ -382,19 +445,13 @@ impl Bed {
     }
 
     /// A row of each seed.
-    fn rows(
-        &self,
-        name: &str,
-        lengths: (f64, f64),
-        seeds: impl Iterator<Item = u64>,
-        costs: &mut Costs,
-    ) -> anyhow::Result<Vec<Row>> {
-        let drawn = seeds.map(|seed| self.row(name, lengths, seed, costs)).collect::<anyhow::Result<Vec<_>>>()?;
+    fn rows(&self, cell: &Cell, seeds: impl Iterator<Item = u64>, costs: &mut Costs) -> anyhow::Result<Vec<Row>> {
+        let drawn = seeds.map(|seed| self.row(cell, seed, costs)).collect::<anyhow::Result<Vec<_>>>()?;
         let (mut rows, learned): (Vec<Row>, Vec<Knowledge>) = drawn.into_iter().unzip();
         if rows.len() > 1 {
             let before = learned.iter().cycle().skip(learned.len() - 1);
             for (row, knowledge) in rows.iter_mut().zip(before) {
-                let phases = self.phases(row.seed, lengths);
+                let phases = self.phases(row.seed, cell);
                 let mut elsewhere = self.selector(&phases, row.seed, Some(knowledge), None)?;
                 let (timing, _) = self.adaptive(&phases, row.seed, &mut elsewhere)?;
                 row.elsewhere_mb_s = Some(phases.iter().map(bytes).sum::<u64>() as f64 / 1e6 / timing.seconds);
@@ -416,7 +473,7 @@ impl Bed {
             Some(knowledge) => adaptive.remembering([(0, knowledge.clone())].into()),
             None => adaptive,
         };
-        Ok(Timed { adaptive, took: Duration::ZERO, windows: 0, log })
+        Ok(Timed { adaptive, took: Duration::ZERO, windows: 0, log, pursuit: None })
     }
 }
 
@@ -425,8 +482,9 @@ fn anticipation() -> Anticipation {
 }
 
 /// Of all processes.
-fn bytes((_, data): &Phase) -> u64 {
-    data * PROCESSES
+fn bytes((kind, data): &Phase) -> u64 {
+    let about = data * PROCESSES;
+    if *kind < PATTERNS.len() { about } else { mixes::bytes(kind - PATTERNS.len(), about) }
 }
 
 fn course(phases: &[Phase]) -> Course {
@@ -441,12 +499,13 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     };
     let devices: Vec<&str> =
         if args.device.is_empty() { usual.to_vec() } else { args.device.iter().map(String::as_str).collect() };
-    let lengths = LENGTHS.map(|(name, ..)| name);
+    let names = CELLS.map(|cell| cell.name);
+    let wanted = || CELLS.iter().filter(|cell| args.wants(cell.name));
     anyhow::ensure!(
-        lengths.iter().any(|name| args.wants(name)),
-        "--only {}: fits none of the lengths of phases: {}",
+        wanted().next().is_some(),
+        "--only {}: fits none of these: {}",
         args.only.join(", "),
-        lengths.join(", ")
+        names.join(", ")
     );
     let window_ms = args.window.unwrap_or(WINDOW_MS);
     let (mut rows, mut costs) = (Vec::new(), Costs::default());
@@ -455,16 +514,13 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         costs.logs = [Some(create(path)?), Some(create(&PathBuf::from(format!("{}.again", path.display())))?)];
     }
     for device in devices {
-        let bed = Bed::new(device, window_ms)?;
+        let bed = Bed::new(device, window_ms, wanted().any(|cell| cell.is_mixed))?;
         if !args.json {
             print_rates(&bed);
         }
-        for (name, least, most) in LENGTHS {
-            if !args.wants(name) {
-                continue;
-            }
+        for cell in wanted() {
             let seeds = args.first_seed..args.first_seed + args.seeds.unwrap_or(10);
-            rows.extend(bed.rows(name, (least, most), seeds, &mut costs)?);
+            rows.extend(bed.rows(cell, seeds, &mut costs)?);
         }
     }
     let of_oracle: Vec<f64> = rows.iter().map(|row: &Row| row.remembering_mb_s / row.oracle_mb_s).collect();
@@ -479,6 +535,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         mean_of_oracle: of_oracle.iter().sum::<f64>() / of_oracle.len() as f64,
         worst_of_sequence: of_sequence.iter().copied().fold(f64::INFINITY, f64::min),
         mean_of_sequence: of_sequence.iter().sum::<f64>() / of_sequence.len() as f64,
+        followed: followed(&rows).share(),
         rows,
     };
     if args.json {
@@ -489,12 +546,44 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// How soon changes were followed.
+struct Following {
+    phases: usize,
+    in_time: usize,
+    never: usize,
+    /// Windows, of those that were followed at some time: the median, and that which a tenth exceeds.
+    median: f64,
+    late: f64,
+}
+
+impl Following {
+    fn share(&self) -> f64 {
+        self.in_time as f64 / self.phases.max(1) as f64
+    }
+}
+
+fn followed<'a>(rows: impl IntoIterator<Item = &'a Row>) -> Following {
+    let all: Vec<Option<u32>> =
+        rows.into_iter().flat_map(|row| row.phases.iter().skip(1).map(|phase| phase.followed_windows)).collect();
+    let mut windows: Vec<u32> = all.iter().copied().flatten().collect();
+    windows.sort_unstable();
+    let at = |share: f64| windows.get(((windows.len() as f64 * share) as usize).min(windows.len().saturating_sub(1)));
+    let value = |share| at(share).map_or(0.0, |windows| f64::from(*windows));
+    Following {
+        phases: all.len(),
+        in_time: windows.iter().filter(|windows| **windows <= FOLLOWED).count(),
+        never: all.len() - windows.len(),
+        median: value(0.5),
+        late: value(0.9),
+    }
+}
+
 /// What each arm gives alone: what there is to win.
 fn print_rates(bed: &Bed) {
     output::line(format_args!("{} (modelled), each pattern alone with each arm, of the best arm:\n", bed.model));
-    for (at, (name, _)) in PATTERNS.iter().enumerate() {
-        let best = bed.rates[at].iter().copied().fold(0.0, f64::max);
-        let mut ranked: Vec<(&Arm, f64)> = bed.arms.iter().zip(bed.rates[at].iter().map(|rate| rate / best)).collect();
+    for (kind, rates) in bed.rates.iter().enumerate() {
+        let (name, best) = (name_of(kind), rates.iter().copied().fold(0.0, f64::max));
+        let mut ranked: Vec<(&Arm, f64)> = bed.arms.iter().zip(rates.iter().map(|rate| rate / best)).collect();
         ranked.sort_by(|a, b| b.1.total_cmp(&a.1));
         let shown: Vec<String> = ranked.iter().map(|(arm, share)| format!("{arm} {share:.2}")).collect();
         output::line(format_args!("  {name}: {:.1} MB/s\n    {}", best * PROCESSES as f64 / 1e6, shown.join(", ")));
@@ -504,7 +593,7 @@ fn print_rates(bed: &Bed) {
 
 fn print(report: &Report) {
     output::line(format_args!(
-        "Simulated: {PHASES} phases of {KINDS} patterns drawn from a seed, 16 processes, one server with the engine of \
+        "Simulated: {PHASES} phases of {KINDS} patterns, or mixes of patterns at once, drawn from a seed, 16 processes, one server with the engine of \
          production. Cold: the selector knows nothing at the start; again: what it learned the first time; elsewhere: what it learned in the run of \
          another seed. Cells: least and median \
          of the throughput, as a share: of the oracle, which has the best arm of each phase alone; of the sequence, the best that was \
@@ -537,7 +626,7 @@ fn print(report: &Report) {
     ));
     let mut cells: Vec<(&str, &str)> = report.rows.iter().map(|row| (&*row.device, &*row.workload)).collect();
     cells.dedup();
-    for (device, workload) in cells {
+    for (device, workload) in cells.iter().copied() {
         let rows: Vec<&Row> =
             report.rows.iter().filter(|row| row.device == device && row.workload == workload).collect();
         let range = |of: fn(&Row) -> f64| {
@@ -561,6 +650,16 @@ fn print(report: &Report) {
             range(|row| row.adaptive_mb_s / row.best_fixed_mb_s),
             range(|row| row.remembering_mb_s / row.best_fixed_mb_s),
             range(|row| row.adaptive_mb_s / row.noop_mb_s).split(' ').next_back().unwrap_or_default()
+        ));
+    }
+    output::line(
+        "\nAgain: changes of the phase after which an arm as good as the best one for its pattern was in force within two windows:",
+    );
+    for (device, workload) in cells {
+        let Following { phases, in_time, never, median, late } =
+            followed(report.rows.iter().filter(|row| row.device == device && row.workload == workload));
+        output::line(format_args!(
+            "{device:<15}{workload:<22}{in_time:>5} of {phases}; median {median} windows, nine of ten within {late}; never: {never}"
         ));
     }
     output::line(format_args!(
