@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use sluice_adapt::selector::Arm;
-use sluice_core::{Anticipation, EngineConfig, PolicyConfig, WindowFeatures};
+use sluice_core::{EngineConfig, PolicyConfig, WindowFeatures};
 use sluice_sim::scenario::Place;
 use sluice_sim::{Selector, Setup};
 
@@ -121,13 +121,14 @@ pub(super) struct Clairvoyant<'a> {
     /// The phases of the windows that it has seen and has not acted on yet, the oldest first; and the one that it acted on last.
     seen: VecDeque<usize>,
     at: usize,
-    anticipation: Anticipation,
+    /// The settings of the server's engine, of which an arm may have others.
+    host: EngineConfig,
 }
 
 impl<'a> Clairvoyant<'a> {
     /// `arms`: of each phase of the course. That of the first one has to be in force already.
-    pub(super) fn new(course: Course, arms: Vec<&'a Arm>, anticipation: Anticipation, late: usize) -> Clairvoyant<'a> {
-        Clairvoyant { course, arms, seen: vec![0; late].into(), at: 0, anticipation }
+    pub(super) fn new(course: Course, arms: Vec<&'a Arm>, host: EngineConfig, late: usize) -> Clairvoyant<'a> {
+        Clairvoyant { course, arms, seen: vec![0; late].into(), at: 0, host }
     }
 
     pub(super) fn course(&self) -> &Course {
@@ -151,7 +152,8 @@ impl Selector for Clairvoyant<'_> {
         if self.arms[before] == arm {
             return None;
         }
-        let host = EngineConfig { anticipation: Some(self.anticipation), ..limits.clone() };
+        let EngineConfig { anticipation, in_flight_max, batch_bytes_max, .. } = self.host;
+        let host = EngineConfig { anticipation, in_flight_max, batch_bytes_max, ..limits.clone() };
         Some(Setup { policy: arm.policy.clone(), limits: Some(arm.limits(&host)) })
     }
 }
@@ -159,7 +161,7 @@ impl Selector for Clairvoyant<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sluice_core::{OpFeatures, Time};
+    use sluice_core::{Anticipation, OpFeatures, Time};
 
     fn window(start_ms: u64, end_ms: u64, read: u64, written: u64) -> WindowFeatures {
         let op = |moved| OpFeatures { moved, ..OpFeatures::default() };
@@ -195,9 +197,10 @@ mod tests {
     #[test]
     fn whoever_knows_the_phases_changes_when_one_ends_and_only_then() {
         let arms = ["noop", "sjf", "sjf", "hbrr anticipation=on"].map(|name| Arm::parse(name).unwrap());
-        let anticipation = Anticipation::for_device(8_000_000, 100_000_000);
+        let anticipation = Some(Anticipation::for_device(8_000_000, 100_000_000));
+        let host = EngineConfig { anticipation, ..EngineConfig::default() };
         let course = Course::new([100, 100, 100, 100].into_iter());
-        let who = |late| Clairvoyant::new(course.clone(), arms.iter().collect(), anticipation, late);
+        let who = |late| Clairvoyant::new(course.clone(), arms.iter().collect(), host.clone(), late);
         let limits = EngineConfig::default();
         let see = |who: &mut Clairvoyant<'_>, at: u64, moved| {
             let setup =

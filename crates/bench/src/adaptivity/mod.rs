@@ -46,6 +46,9 @@ pub(crate) struct Args {
     /// Simulated: the first of these seeds
     #[arg(long, value_name = "SEED", default_value_t = 1, value_parser = clap::value_parser!(u64).range(..=1_000_000_000))]
     first_seed: u64,
+    /// Simulated: compare this configuration, too, which selectors do not choose, as "hbrr anticipation=on in_flight=1"; may be given several times
+    #[arg(long, value_name = "CONFIGURATION", conflicts_with = "real")]
+    arm: Vec<String>,
     /// Milliseconds of the windows by which selectors choose [default: 100, as of mounts]
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(10..=1000))]
     window: Option<u64>,

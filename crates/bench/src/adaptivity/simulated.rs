@@ -226,12 +226,12 @@ struct Bed {
 }
 
 impl Bed {
-    /// `mixed`: with mixes.
-    fn new(model: &str, window_ms: u64, mixed: bool) -> anyhow::Result<Bed> {
+    /// `more`: beside the arms that selectors choose from. `mixed`: with mixes.
+    fn new(model: &str, window_ms: u64, more: &[Arm], mixed: bool) -> anyhow::Result<Bed> {
         let rotates = sluice_device::model(model.trim_end_matches(CACHED), 1)?.rotates();
         let host = EngineConfig { anticipation: Some(anticipation()), ..Default::default() };
         let (device, in_flight) = if rotates { (Device::Disk, 8) } else { (Device::Flash, 32) };
-        let arms = arms(device, &host);
+        let arms = arms(device, &host).into_iter().chain(more.iter().cloned()).collect();
         let window = format!("{window_ms}ms");
         let dir = tempfile::tempdir()?;
         let mut bed = Bed { model: model.to_owned(), arms, rates: Vec::new(), in_flight, window, dir };
@@ -255,7 +255,10 @@ impl Bed {
 
     fn plan(&self, phases: &[Phase], arm: &Arm, seed: u64, window: &str) -> anyhow::Result<Plan> {
         let policy = arm.to_string();
-        let policy: Vec<&str> = policy.split(' ').filter(|word| !word.starts_with("anticipation=")).collect();
+        let limits = ["anticipation=", "in_flight=", "batch_bytes="];
+        let is_limit = |word: &&str| limits.iter().any(|limit| word.starts_with(limit));
+        let policy: Vec<&str> = policy.split(' ').filter(|word| !is_limit(word)).collect();
+        let batch = arm.batch_bytes.map_or_else(String::new, |bytes| format!("batch_bytes = {bytes}\n"));
         let anticipation = if arm.anticipation { "8ms" } else { "0s" };
         let (device, cache) = match self.model.strip_suffix(CACHED) {
             Some(device) => (device, "page_cache = 'on'\nmemory = '256M'\n"),
@@ -263,10 +266,10 @@ impl Bed {
         };
         let mut text = format!(
             "seed = {seed}\n[clients]\nnodes = 4\n[network]\nbandwidth = 0\n[servers]\ncount = 1\ndevice = '{device}'\n\
-             {cache}policy = '{}'\nanticipation = '{anticipation}'\nin_flight = {}\nwindow = '{window}'\nallocation = 'present'\n\
+             {cache}{batch}policy = '{}'\nanticipation = '{anticipation}'\nin_flight = {}\nwindow = '{window}'\nallocation = 'present'\n\
              [[application]]\nprocesses = {PROCESSES}\n",
             policy.join(" "),
-            self.in_flight
+            arm.in_flight.unwrap_or(self.in_flight)
         );
         for (kind, data) in phases {
             let what = match PATTERNS.get(*kind) {
@@ -297,7 +300,12 @@ impl Bed {
     fn told(&self, phases: &[Phase], arms: &[usize], seed: u64, window: &str, late: usize) -> anyhow::Result<Timing> {
         let arms: Vec<&Arm> = arms.iter().map(|at| &self.arms[*at]).collect();
         let plan = self.plan(phases, arms[0], seed, window)?;
-        let mut who = Clairvoyant::new(course(phases), arms, anticipation(), late);
+        let host = EngineConfig {
+            anticipation: Some(anticipation()),
+            in_flight_max: self.in_flight,
+            ..EngineConfig::default()
+        };
+        let mut who = Clairvoyant::new(course(phases), arms, host, late);
         let makespan_s = self.run(&plan, &mut who)?.0;
         Ok(Timing { seconds: makespan_s, phases: who.course().seconds(makespan_s) })
     }
@@ -507,6 +515,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         args.only.join(", "),
         names.join(", ")
     );
+    let more = args.arm.iter().map(|arm| Arm::parse(arm)).collect::<Result<Vec<_>, _>>().context("--arm")?;
     let window_ms = args.window.unwrap_or(WINDOW_MS);
     let (mut rows, mut costs) = (Vec::new(), Costs::default());
     if let Some(path) = &args.log {
@@ -514,7 +523,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         costs.logs = [Some(create(path)?), Some(create(&PathBuf::from(format!("{}.again", path.display())))?)];
     }
     for device in devices {
-        let bed = Bed::new(device, window_ms, wanted().any(|cell| cell.is_mixed))?;
+        let bed = Bed::new(device, window_ms, &more, wanted().any(|cell| cell.is_mixed))?;
         if !args.json {
             print_rates(&bed);
         }
