@@ -68,6 +68,9 @@ pub(crate) struct Args {
     /// Real: all nine configurations that a selector chooses from, also with --quick
     #[arg(long)]
     all_arms: bool,
+    /// Real: who chooses on the mounts that are measured [default: bandit, as on mounts]
+    #[arg(long, value_parser = ["bandit", "tree", "tree+bandit"], requires = "real")]
+    selector: Option<String>,
     /// Real: where `overhead` measures this machine's own disk
     #[arg(long, value_name = "DIR", default_value = "/var/tmp")]
     own: PathBuf,

@@ -196,6 +196,8 @@ struct Report {
     overhead: Option<f64>,
     overheads: Vec<Overhead>,
     disk: String,
+    /// Who chooses.
+    selector: String,
     rounds: u32,
     seconds: u32,
     learn_s: u32,
@@ -243,6 +245,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         overhead: None,
         overheads: Vec::new(),
         disk: args.disk.title(),
+        selector: args.selector.clone().unwrap_or_else(|| "bandit".to_owned()),
         rounds,
         seconds,
         learn_s,
@@ -283,7 +286,7 @@ fn measure(args: &Args, runner: &Runner, works: &[Work], report: &mut Report) ->
     if !works.is_empty() {
         let disk_bytes = args.disk.bytes()?;
         let mut bed = Bed::new(runner, "adaptivity", &args.disk)?;
-        bed.window_ms = args.window;
+        (bed.window_ms, bed.selector) = (args.window, args.selector.clone());
         let Report { rounds, seconds, learn_s, .. } = *report;
         let rotates = args.disk.rotates()?;
         let test = Test { bed, runner: runner.clone(), args, fixed: sides(args), rounds, seconds, learn_s, rotates };
@@ -519,12 +522,13 @@ impl Report {
 
     fn print(&self) {
         output::line(format_args!(
-            "{}: medians of {} of {} s, after one that does not count (those that change: of a phase each), adaptive after \
+            "{}: medians of {} of {} s, after one that does not count (those that change: of a phase each), adaptive (`{}`) after \
              {} s of learning from nothing; again: mounted anew with what was learned, in turns with the others. Fixed configurations \
              far from the best of them have fewer. Losses first.\n",
             self.disk,
             counted(self.rounds.into(), "round"),
             self.seconds,
+            self.selector,
             self.learn_s
         ));
         output::line(format_args!(

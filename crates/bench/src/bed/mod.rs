@@ -121,6 +121,8 @@ pub(crate) struct Bed {
     made: bool,
     /// Windows of mounts that choose, in milliseconds, if not the usual ones.
     pub(crate) window_ms: Option<u64>,
+    /// Who chooses there, if not who usually does.
+    pub(crate) selector: Option<String>,
 }
 
 impl Bed {
@@ -147,6 +149,7 @@ impl Bed {
             depth: 0,
             made: false,
             window_ms: None,
+            selector: None,
         };
         let mut command = Command::new(&sluice);
         command.args(["disk", "create", &bed.name, "--model", &disk.model, "--size", &disk.size]);
@@ -202,7 +205,8 @@ impl Bed {
             Some(policy) => format!("policy = {policy:?}\nanticipation = \"off\""),
             None if policy == Side::ADAPTIVE => {
                 let window = self.window_ms.map_or_else(String::new, |ms| format!("\nwindow = \"{ms}ms\""));
-                format!("learned = {:?}\ndecisions = {:?}{window}", self.learned(), self.decisions())
+                let selector = self.selector.as_ref().map_or_else(String::new, |who| format!("\nselector = {who:?}"));
+                format!("learned = {:?}\ndecisions = {:?}{window}{selector}", self.learned(), self.decisions())
             }
             None => format!("policy = {policy:?}"),
         };
