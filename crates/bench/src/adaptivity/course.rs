@@ -65,22 +65,31 @@ pub(super) struct Pursuit {
     /// Windows that have closed in the phase that is under way, with that in which it began.
     closed: u32,
     at: usize,
-    /// At the end of which of its windows, from 1, the first of them was in force, of each phase.
+    /// At the end of which of its windows, from 1, the first of them was in force, of each phase; 0: one was before.
     pub(super) windows: Vec<Option<u32>>,
+    /// What was in force at the end of the last window.
+    arm: String,
 }
 
 impl Pursuit {
     pub(super) fn new(course: Course, good: Vec<Vec<String>>) -> Pursuit {
         let windows = vec![None; good.len()];
-        Pursuit { course, good, closed: 0, at: 0, windows }
+        Pursuit { course, good, closed: 0, at: 0, windows, arm: String::new() }
     }
 
     /// Takes a window, and the arm that is in force from its end on. One in which a phase has ended is the first of the next one.
     pub(super) fn see(&mut self, window: &WindowFeatures, arm: &str) {
         self.course.see(window);
         let phase = self.course.phase();
-        self.closed = if std::mem::replace(&mut self.at, phase) == phase { self.closed + 1 } else { 1 };
-        if self.windows[phase].is_none() && self.good[phase].iter().any(|good| good == arm) {
+        let before = std::mem::replace(&mut self.arm, arm.to_owned());
+        let is_good = |arm: &str| self.good[phase].iter().any(|good| good == arm);
+        if std::mem::replace(&mut self.at, phase) == phase {
+            self.closed += 1;
+        } else {
+            self.closed = 1;
+            self.windows[phase] = is_good(&before).then_some(0);
+        }
+        if self.windows[phase].is_none() && is_good(arm) {
             self.windows[phase] = Some(self.closed);
         }
     }
@@ -188,10 +197,11 @@ mod tests {
             [&["noop"][..], &["sjf", "hbrr"], &["sjf"]].map(|arms| arms.iter().map(|arm| (*arm).to_owned()).collect());
         let mut pursuit = Pursuit::new(course, good.into());
         let windows = [(60, "noop"), (60, "noop"), (20, "noop"), (20, "hbrr"), (20, "sjf"), (80, "hbrr"), (20, "hbrr")];
+        // The second phase began in the second window; what is in force when the third one begins is good for it.
         for (at, (moved, arm)) in (0..).zip(windows) {
             pursuit.see(&window(at * 10, at * 10 + 10, moved, 0), arm);
         }
-        assert_eq!(pursuit.windows, [Some(1), Some(3), None], "the second one began in the second window");
+        assert_eq!(pursuit.windows, [Some(1), Some(3), Some(0)]);
     }
 
     #[test]

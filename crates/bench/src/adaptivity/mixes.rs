@@ -1,7 +1,7 @@
 //! Phases in which different programs run at once: what each process asks for, as a trace that the simulator replays.
 
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::Context;
 
@@ -64,8 +64,8 @@ pub(super) const MIXES: [(&str, &[Group]); 6] = [
         ],
     ),
 ];
-/// Bytes of a file that is used at random.
-const RANDOM_BYTES: u64 = 8 << 30;
+/// Bytes of a file that is used at random: as all files of a phase are laid out with the room of the largest one, no more than streams need.
+const RANDOM_BYTES: u64 = 256 << 20;
 
 impl Group {
     /// Requests of each process, in a phase of so many bytes.
@@ -79,16 +79,17 @@ pub(super) fn bytes(mix: usize, about: u64) -> u64 {
     MIXES[mix].1.iter().map(|group| group.processes * group.size * group.requests(about)).sum()
 }
 
-/// Writes the trace of such a phase to a directory, if it is not there yet.
+/// Writes the trace of such a phase to a directory, if it is not there yet: the keys of the phase.
 ///
 /// # Errors
 /// If it cannot be written.
-pub(super) fn trace(dir: &Path, mix: usize, about: u64) -> anyhow::Result<PathBuf> {
-    let path = dir.join(format!("mix{mix}-{about}.csv"));
+pub(super) fn keys(dir: &Path, mix: usize, about: u64) -> anyhow::Result<String> {
+    let name = format!("mix{mix}-{about}.csv");
+    let path = dir.join(&name);
     if !path.exists() {
         std::fs::write(&path, text(mix, about)).with_context(|| path.display().to_string())?;
     }
-    Ok(path)
+    Ok(format!("pattern = 'trace'\ntrace = '{name}'\nfile = 'mix{mix}'"))
 }
 
 /// All requests come as soon as the one before of the same process has ended.
@@ -105,7 +106,7 @@ fn text(mix: usize, about: u64) -> String {
                     Order::Strided => (format!("shared{number}"), at * processes + process),
                     Order::Random => (format!("random{number}"), random.next() % (RANDOM_BYTES / size)),
                 };
-                let _ = writeln!(text, "{},0,{op},mix{mix}-{file},{},{size}", first + process, block * size);
+                let _ = writeln!(text, "{},0,{op},{file},{},{size}", first + process, block * size);
             }
         }
         first += processes;

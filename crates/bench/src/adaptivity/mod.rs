@@ -46,7 +46,8 @@ pub(crate) struct Args {
     /// Simulated: the first of these seeds
     #[arg(long, value_name = "SEED", default_value_t = 1, value_parser = clap::value_parser!(u64).range(..=1_000_000_000))]
     first_seed: u64,
-    /// Simulated: compare this configuration, too, which selectors do not choose, as "hbrr anticipation=on in_flight=1"; may be given several times
+    /// Simulated: compare this configuration, too, as "hbrr anticipation=on in_flight=1"; may be given several times. Selectors do not choose it, and
+    /// the oracle does
     #[arg(long, value_name = "CONFIGURATION", conflicts_with = "real")]
     arm: Vec<String>,
     /// Milliseconds of the windows by which selectors choose [default: 100, as of mounts]
@@ -68,7 +69,7 @@ pub(crate) struct Args {
     /// Real: all nine configurations that a selector chooses from, also with --quick
     #[arg(long)]
     all_arms: bool,
-    /// Real: who chooses on the mounts that are measured [default: bandit, as on mounts]
+    /// Real: who chooses on the mounts that are measured, but for `overhead` [default: bandit, as on mounts]
     #[arg(long, value_parser = ["bandit", "tree", "tree+bandit"], requires = "real")]
     selector: Option<String>,
     /// Real: where `overhead` measures this machine's own disk

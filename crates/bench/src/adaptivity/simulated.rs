@@ -34,6 +34,8 @@ const KINDS: usize = 5;
 const PROCESSES: u64 = 16;
 /// Virtual seconds by which a pattern's rates are found.
 const CALIBRATION_S: f64 = 5.0;
+/// The same of a mix, of which one group may have few requests.
+const CALIBRATION_MIX_S: f64 = 30.0;
 /// An engine may idle for a stream for so long, on a device that reads so much in a second.
 const ANTICIPATION: (u64, u64) = (8_000_000, 100_000_000);
 /// Windows by which selectors choose, as those of mounts.
@@ -131,7 +133,7 @@ struct PhaseRow {
     sequence_arm: String,
     adaptive_s: f64,
     remembering_s: f64,
-    /// Again: at the end of which of the phase's windows an arm was in force that is as good as the best one for its pattern alone, 1 for that in which it began; none: it never was.
+    /// Again: at the end of which of the phase's windows an arm was in force that is as good as the best one for its pattern alone: 1 is that in which it began; 0: one was in force before; none: it never was.
     followed_windows: Option<u32>,
     /// With each arm from beginning to end of the run.
     fixed_s: BTreeMap<String, f64>,
@@ -217,6 +219,9 @@ struct Costs {
 struct Bed {
     model: String,
     arms: Vec<Arm>,
+    /// So many of them are what selectors choose from.
+    usual: usize,
+    rotates: bool,
     rates: Vec<Vec<f64>>,
     in_flight: u32,
     /// By which selectors choose.
@@ -231,20 +236,27 @@ impl Bed {
         let rotates = sluice_device::model(model.trim_end_matches(CACHED), 1)?.rotates();
         let host = EngineConfig { anticipation: Some(anticipation()), ..Default::default() };
         let (device, in_flight) = if rotates { (Device::Disk, 8) } else { (Device::Flash, 32) };
-        let arms = arms(device, &host).into_iter().chain(more.iter().cloned()).collect();
+        let mut arms = arms(device, &host);
+        let usual = arms.len();
+        for arm in more {
+            anyhow::ensure!(!arms.contains(arm), "--arm {arm}: it is compared in any case, or named twice");
+            arms.push(arm.clone());
+        }
         let window = format!("{window_ms}ms");
         let dir = tempfile::tempdir()?;
-        let mut bed = Bed { model: model.to_owned(), arms, rates: Vec::new(), in_flight, window, dir };
-        let kinds = PATTERNS.len() + if mixed { mixes::MIXES.len() } else { 0 };
+        let mut bed = Bed { model: model.to_owned(), arms, usual, rotates, rates: Vec::new(), in_flight, window, dir };
+        let kinds = PATTERNS.len() + if mixed && rotates { mixes::MIXES.len() } else { 0 };
         for pattern in 0..kinds {
+            let wanted_s = if pattern < PATTERNS.len() { CALIBRATION_S } else { CALIBRATION_MIX_S };
             let of_arm = |arm: &Arm| -> anyhow::Result<f64> {
                 let mut data = 256 << 10;
                 loop {
-                    let seconds = bed.fixed(&[(pattern, data)], arm, 1)?.seconds;
-                    if seconds >= CALIBRATION_S || data >= 1 << 33 {
-                        return Ok(data as f64 / seconds);
+                    let phase = (pattern, data);
+                    let seconds = bed.fixed(&[phase], arm, 1)?.seconds;
+                    if seconds >= wanted_s || data >= 1 << 33 {
+                        return Ok(bytes(&phase) as f64 / PROCESSES as f64 / seconds);
                     }
-                    data = (data as f64 * (1.2 * CALIBRATION_S / seconds).clamp(2.0, 64.0)) as u64;
+                    data = (data as f64 * (1.2 * wanted_s / seconds).clamp(2.0, 64.0)) as u64;
                 }
             };
             let rates = bed.arms.iter().map(of_arm).collect::<anyhow::Result<Vec<f64>>>()?;
@@ -274,14 +286,11 @@ impl Bed {
         for (kind, data) in phases {
             let what = match PATTERNS.get(*kind) {
                 Some((_, keys)) => format!("data = {data}\n{keys}"),
-                None => {
-                    let trace = mixes::trace(self.dir.path(), kind - PATTERNS.len(), data * PROCESSES)?;
-                    format!("pattern = 'trace'\ntrace = '{}'", trace.display())
-                }
+                None => mixes::keys(self.dir.path(), kind - PATTERNS.len(), data * PROCESSES)?,
             };
             text += &format!("[[application.phase]]\nbarrier = 'phase'\n{what}\n");
         }
-        Ok(Plan::parse(&text, "adaptivity", Path::new(""), &[], &[])?)
+        Ok(Plan::parse(&text, "adaptivity", self.dir.path(), &[], &[])?)
     }
 
     /// With an arm from beginning to end.
@@ -330,7 +339,7 @@ impl Bed {
             }
             last = kind;
             let share = (random.next() >> 11) as f64 / (1_u64 << 53) as f64;
-            let best = self.rates[kind].iter().copied().fold(0.0, f64::max);
+            let best = self.most(kind);
             (kind, (best * (least + (most - least) * share)) as u64 >> 20 << 20 | 1 << 20)
         };
         (0..PHASES).map(phase).collect()
@@ -384,16 +393,28 @@ impl Bed {
         all.into_iter().min_by(|a, b| a.1.seconds.total_cmp(&b.1.seconds)).context("three")
     }
 
-    /// The arms that are as good as the best one for a pattern.
+    /// The rate of the best arm that may be chosen for a pattern.
+    fn most(&self, kind: usize) -> f64 {
+        self.rates[kind][..self.usual].iter().copied().fold(0.0, f64::max)
+    }
+
+    /// Those that are as good.
     fn good(&self, kind: usize) -> Vec<String> {
-        let most = self.rates[kind].iter().copied().fold(0.0, f64::max);
-        let arms = self.arms.iter().zip(&self.rates[kind]);
+        let most = self.most(kind);
+        let arms = self.arms.iter().zip(&self.rates[kind]).take(self.usual);
         arms.filter(|(_, rate)| **rate >= AS_GOOD * most).map(|(arm, _)| arm.to_string()).collect()
+    }
+
+    /// Those of another seed are not needed any more.
+    fn forget_traces(&self) -> anyhow::Result<()> {
+        let mut files = std::fs::read_dir(self.dir.path())?;
+        Ok(files.try_for_each(|file| std::fs::remove_file(file?.path()))?)
     }
 
     /// A row, and what was learned from nothing.
     fn row(&self, cell: &Cell, seed: u64, costs: &mut Costs) -> anyhow::Result<(Row, Knowledge)> {
         let phases = self.phases(seed, cell);
+        self.forget_traces()?;
         let alone = self.alone(&phases, seed)?;
         let fixed =
             self.arms.iter().map(|arm| self.fixed(&phases, arm, seed)).collect::<anyhow::Result<Vec<Timing>>>()?;
@@ -527,11 +548,13 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         if !args.json {
             print_rates(&bed);
         }
-        for cell in wanted() {
+        // Where nothing moves it makes no difference who is served beside whom.
+        for cell in wanted().filter(|cell| bed.rotates || !cell.is_mixed) {
             let seeds = args.first_seed..args.first_seed + args.seeds.unwrap_or(10);
             rows.extend(bed.rows(cell, seeds, &mut costs)?);
         }
     }
+    anyhow::ensure!(!rows.is_empty(), "mixes are about devices with an arm to move, and there is none of these");
     let of_oracle: Vec<f64> = rows.iter().map(|row: &Row| row.remembering_mb_s / row.oracle_mb_s).collect();
     let of_sequence: Vec<f64> = rows.iter().map(|row: &Row| row.remembering_mb_s / row.sequence_mb_s).collect();
     let decision_us = costs.took.as_secs_f64() * 1e6 / costs.windows.max(1) as f64;
@@ -560,9 +583,11 @@ struct Following {
     phases: usize,
     in_time: usize,
     never: usize,
-    /// Windows, of those that were followed at some time: the median, and that which a tenth exceeds.
-    median: f64,
-    late: f64,
+    /// Of these, where what was in force before was not as good.
+    needed: usize,
+    needed_in_time: usize,
+    /// Windows that nine of ten of the latter took at most, of those that were followed at all.
+    late: u32,
 }
 
 impl Following {
@@ -574,16 +599,17 @@ impl Following {
 fn followed<'a>(rows: impl IntoIterator<Item = &'a Row>) -> Following {
     let all: Vec<Option<u32>> =
         rows.into_iter().flat_map(|row| row.phases.iter().skip(1).map(|phase| phase.followed_windows)).collect();
-    let mut windows: Vec<u32> = all.iter().copied().flatten().collect();
+    let is_in_time = |windows: &&Option<u32>| windows.is_some_and(|windows| windows <= FOLLOWED);
+    let needed: Vec<Option<u32>> = all.iter().copied().filter(|windows| *windows != Some(0)).collect();
+    let mut windows: Vec<u32> = needed.iter().copied().flatten().collect();
     windows.sort_unstable();
-    let at = |share: f64| windows.get(((windows.len() as f64 * share) as usize).min(windows.len().saturating_sub(1)));
-    let value = |share| at(share).map_or(0.0, |windows| f64::from(*windows));
     Following {
         phases: all.len(),
-        in_time: windows.iter().filter(|windows| **windows <= FOLLOWED).count(),
-        never: all.len() - windows.len(),
-        median: value(0.5),
-        late: value(0.9),
+        in_time: all.iter().filter(is_in_time).count(),
+        never: all.iter().filter(|windows| windows.is_none()).count(),
+        needed: needed.len(),
+        needed_in_time: needed.iter().filter(is_in_time).count(),
+        late: windows.get((windows.len() * 9).div_ceil(10).saturating_sub(1)).copied().unwrap_or(0),
     }
 }
 
@@ -662,13 +688,14 @@ fn print(report: &Report) {
         ));
     }
     output::line(
-        "\nAgain: changes of the phase after which an arm as good as the best one for its pattern was in force within two windows:",
+        "\nAgain: changes of the phase by the end of whose second window (the first is that in which it began) a configuration as good as the best \
+         one for its pattern was in force; it may be one that is tried, or not stay. The second share: where what was in force before was not as good.",
     );
     for (device, workload) in cells {
-        let Following { phases, in_time, never, median, late } =
+        let Following { phases, in_time, never, needed, needed_in_time, late } =
             followed(report.rows.iter().filter(|row| row.device == device && row.workload == workload));
         output::line(format_args!(
-            "{device:<15}{workload:<22}{in_time:>5} of {phases}; median {median} windows, nine of ten within {late}; never: {never}"
+            "{device:<15}{workload:<22}{in_time:>5} of {phases}, {needed_in_time} of {needed}, nine of ten that were followed within {late} windows; never: {never}"
         ));
     }
     output::line(format_args!(
