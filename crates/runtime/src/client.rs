@@ -16,7 +16,8 @@ use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 /// Called with nothing held: a call may submit, complete, cancel, change the algorithm or take a snapshot, on this or another
 /// scheduler, to any depth. It should return soon, as it is on the way of other requests, and must not wait *by its own
 /// means* for a request that it submitted itself in the same call, nor for a call that is to come on its thread, or waits for
-/// this one. [`Scheduler::wait_empty`](crate::Scheduler::wait_empty) may be used for any scheduler.
+/// this one. [`Scheduler::wait_empty`](crate::Scheduler::wait_empty) may be used for any scheduler, unless that becomes empty only
+/// by what the calling thread does after the submission or completion in which it was called.
 ///
 /// If it panics, the requests of the batch that it has not completed fail with `EIO`.
 pub trait Executor: Send + Sync + 'static {

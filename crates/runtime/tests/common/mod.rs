@@ -5,6 +5,7 @@ use std::ffi::OsStr;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::RecvTimeoutError;
 
 use parking_lot::{Condvar, Mutex};
 use sluice_runtime::{Done, Host};
@@ -75,7 +76,8 @@ pub fn in_time<T: Send + 'static>(what: &str, work: impl FnOnce() -> T + Send + 
     std::thread::spawn(move || _ = tell.send(work()));
     match told.recv_timeout(LIMIT) {
         Ok(value) => value,
-        Err(_) => {
+        Err(RecvTimeoutError::Disconnected) => panic!("{what}: it has panicked"),
+        Err(RecvTimeoutError::Timeout) => {
             eprintln!("HANG: {what}");
             std::process::exit(77);
         }
