@@ -87,7 +87,16 @@ impl Progress {
     pub(super) fn load(path: Option<&Path>, task: &Task) -> Progress {
         let text = path.and_then(|path| std::fs::read(path).ok());
         // Whatever cannot be read is begun anew: it is a few minutes' work.
-        let known = text.and_then(|text| Progress::read(&text));
+        let known = text.and_then(|text| {
+            let known = Progress::read(&text);
+            if let (None, Some(path)) = (&known, path) {
+                tracing::warn!(
+                    "how far an earlier call was cannot be read: {} is damaged; all begins anew",
+                    path.display()
+                );
+            }
+            known
+        });
         let known = known.filter(|known| known.task == *task && (0.0..=task.budget_s).contains(&known.spent_s));
         known.unwrap_or_else(|| Progress { task: task.clone(), ..Progress::default() })
     }
