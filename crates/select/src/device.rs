@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -17,15 +17,13 @@ use sluice_core::{EngineConfig, ServedBatch};
 use sluice_runtime::calling_nobody;
 
 use crate::files::{Place, aside, unreadable};
-use crate::{Ground, Selection};
+use crate::{Ground, SAVE_PERIOD, Selection, wait};
 
 /// Batches of an engine that are learned from in a window, at most.
 const SERVED_MAX: usize = 512;
 /// How often it is looked at how long moving takes, and by what factor another time is told to the engines.
 const LOOK_PERIOD: Duration = Duration::from_secs(2);
 const MUCH: f64 = 1.5;
-/// How often what was learned is kept, if it has changed.
-const SAVE_PERIOD: Duration = Duration::from_secs(30);
 
 /// Settings of the engines for devices of which so much is known.
 pub type Limits = Box<dyn Fn(&Estimate) -> EngineConfig + Send>;
@@ -259,7 +257,7 @@ impl Drop for Learning {
 
 /// Learns whenever devices have served something, until the end.
 fn run<G: Ground>(shared: &Shared, ground: &Weak<G>, rings: &Receiver<()>) {
-    while let Some(rang) = wait(shared, rings) {
+    while let Some(rang) = wait(rings, calling_nobody(|| shared.work.lock().is_to_save())) {
         if shared.ends.load(Ordering::SeqCst) {
             return;
         }
@@ -269,19 +267,6 @@ fn run<G: Ground>(shared: &Shared, ground: &Weak<G>, rings: &Receiver<()>) {
         }
         let Some(ground) = ground.upgrade() else { return };
         calling_nobody(|| shared.work.lock().learn(&*ground));
-    }
-}
-
-/// Waits until devices have served something, or until what was learned is to be kept although they serve nothing; whether they have. None: they
-/// never will.
-fn wait(shared: &Shared, rings: &Receiver<()>) -> Option<bool> {
-    if !calling_nobody(|| shared.work.lock().is_to_save()) {
-        return rings.recv().ok().map(|()| true);
-    }
-    match rings.recv_timeout(SAVE_PERIOD) {
-        Ok(()) => Some(true),
-        Err(RecvTimeoutError::Timeout) => Some(false),
-        Err(RecvTimeoutError::Disconnected) => None,
     }
 }
 

@@ -319,7 +319,7 @@ fn work<G: Ground>(shared: &Shared, ground: &Weak<G>, rings: &Receiver<()>) {
 }
 
 fn decide<G: Ground>(shared: &Shared, ground: &Weak<G>, rings: &Receiver<()>) {
-    while let Some(rang) = wait(shared, rings) {
+    while let Some(rang) = wait(rings, calling_nobody(|| shared.chooser.lock().is_to_save())) {
         if shared.ends.load(Ordering::SeqCst) {
             return;
         }
@@ -346,9 +346,9 @@ fn decide<G: Ground>(shared: &Shared, ground: &Weak<G>, rings: &Receiver<()>) {
     }
 }
 
-/// Waits until windows have closed, or until what was learned is to be kept although none do; whether any have. None: none will.
-fn wait(shared: &Shared, rings: &Receiver<()>) -> Option<bool> {
-    if !calling_nobody(|| shared.chooser.lock().is_to_save()) {
+/// Waits until it rings, or, if something `is_to_save`, until it is time for that although it does not; whether it has. None: it never will.
+fn wait(rings: &Receiver<()>, is_to_save: bool) -> Option<bool> {
+    if !is_to_save {
         return rings.recv().ok().map(|()| true);
     }
     match rings.recv_timeout(SAVE_PERIOD) {

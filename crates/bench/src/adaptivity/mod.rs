@@ -15,8 +15,9 @@ use crate::bed::Disk;
 
 /// Measures what a selector that starts from nothing makes of workloads.
 ///
-/// Simulated: workloads that change, phases of different patterns, one after the other, on one modelled device. Compared are every
-/// fixed configuration that it may choose, over the whole run, and an oracle that has the best of them in each phase.
+/// Simulated: workloads that change, phases of different patterns, or of several programs at once, one after the other, on one modelled
+/// device. Compared are every fixed configuration that it may choose, over the whole run, and an oracle that has the best of them in each
+/// phase.
 ///
 /// With --real: programs on an emulated disk with ext4, as `sluice-bench rivals` has them, and workloads that change from one of
 /// these to the next, against the kernel's schedulers and fixed configurations; and what a mount that chooses costs where there is

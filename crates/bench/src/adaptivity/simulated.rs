@@ -481,6 +481,7 @@ impl Bed {
             let before = learned.iter().cycle().skip(learned.len() - 1);
             for (row, knowledge) in rows.iter_mut().zip(before) {
                 let phases = self.phases(row.seed, cell);
+                self.forget_traces()?;
                 let mut elsewhere = self.selector(&phases, row.seed, Some(knowledge), None)?;
                 let (timing, _) = self.adaptive(&phases, row.seed, &mut elsewhere)?;
                 row.elsewhere_mb_s = Some(phases.iter().map(bytes).sum::<u64>() as f64 / 1e6 / timing.seconds);
